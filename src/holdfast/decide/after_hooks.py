@@ -25,14 +25,14 @@ class AfterHooks:
     """Makes each node run the job's hooks once after the present attempt."""
 
     def __init__(self, gang: GangState, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
-        """`gang`: the job's state. `understand(evidence, now, hooked)`: explains the attempt's end again, with the
-        results of the hooks.
+        """`gang`: the job's state. `understand(evidence, now, hooked)`: explains the attempt's end a second time, now
+        with the results of the hooks.
         """
         self._gang = gang
         self._understand = understand
 
     def begin(self, now: float) -> bool:
-        """Request the nodes to run their hooks. Return False if no hook has to run."""
+        """Send each node the request to run its hooks. Return False if the job has no hook to run now."""
         gang, trial = self._gang, self._gang.trial
         found, limit_s = trial.found, hooks_after_s(gang.spec.runtime)
         if found is None or not limit_s or trial.resumed:
@@ -86,7 +86,7 @@ class AfterHooks:
         self._ask(now)
 
     def lose(self, node: str, now: float) -> None:
-        """Stop waiting for the hooks of a lost node, because the hooks ended with the node."""
+        """Stop waiting for the hooks of a lost node. The hooks cannot outlive the node."""
         gang, trial = self._gang, self._gang.trial
         if trial.hooks is None or node not in trial.hooks.nodes:
             return
@@ -100,7 +100,7 @@ class AfterHooks:
         gang.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
-        """Decide what follows, without the hook results of nodes that missed the time limit."""
+        """Go on to the decision, because the time limit is over. Some nodes sent no hook results."""
         gang = self._gang
         assert gang.trial.hooks is not None, "the deadline is theirs"
         self._say_unanswered(gang.trial.hooks.nodes)
@@ -108,7 +108,7 @@ class AfterHooks:
         gang.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
-        """Request the nodes again to run their hooks, after a restart of the owner."""
+        """Repeat the request to run the hooks, after a restart of the owner."""
         self._ask(now)
 
     def _say_unanswered(self, nodes: Sequence[str]) -> None:
@@ -123,8 +123,8 @@ class AfterHooks:
         gang.emit(order)
 
     def _left(self, now: float) -> float | None:
-        """Return the seconds until the platform kills all processes of the attempt; None: the platform has announced no
-        such time.
+        """Return the seconds until the platform kills all processes of the attempt; None if the platform has announced
+        no such time.
         """
         kill_by = self._gang.trial.kill_by
         return None if kill_by is None else max(0.0, kill_by - now)

@@ -58,9 +58,11 @@ class Lease:
     def renew(self, ack: Ack, now: float) -> None:
         """Renew the lease, because an acknowledgement arrived at `now`."""
         if self.length_s is None or self.first_sent is None or not self.first_sent <= ack.sent <= now:
-            # the node's earlier agent sent the heartbeat, so its acknowledgement does not extend this agent's lease
+            # An earlier agent of this node sent this heartbeat, so the acknowledgement does not extend the present
+            # agent's lease.
             return
-        # Count from the sending time. The owner counts from the time at which the report arrived, which is later.
+        # Count from the sending time. The owner counts from the arrival of the heartbeat, which is later, so the
+        # agent's lease ends first.
         self.until = max(self.until, ack.sent + self.length_s)
 
 
@@ -68,7 +70,7 @@ SIGTERM = int(Signals.SIGTERM)
 
 
 class AgentStop:
-    """The planned stop of the agent's present attempt: when its processes get which signal.
+    """The agent's plan for the stop of its present attempt: which signal it sends at which time.
 
     Times are seconds on the agent's clock.
     """
@@ -82,19 +84,20 @@ class AgentStop:
 
     def reset(self) -> None:
         """Clear the plan of the stop, because another attempt begins."""
-        #: Whether the stop is recorded. From then on a worker's exit counts as stopped, never as failed.
+        #: Whether the agent has recorded the stop. After that a worker's exit counts as stopped, not as failed.
         self.intended = False
         self.killed = False
-        #: Seconds until the first signal to processes that exited workers left running; None: they get it at once.
+        #: Seconds until the agent sends the first signal to processes that exited workers left running; None: it sends
+        #: the signal at once.
         self.leftover_s: float | None = None
         #: When to send SIGKILL; None: no SIGKILL is planned.
         self.kill_at: float | None = None
-        #: When to send the first signal. Until then, workers that asked for a notice may save. None: no signal is
-        #: planned.
+        #: When to send the first signal; None: no signal is planned. Until then the workers that registered for a
+        #: notice may save a checkpoint.
         self.term_at: float | None = None
-        #: The live ranks that asked for a notice and may save until `term_at`; None: not known yet.
+        #: The live ranks that registered for a notice, and may save until `term_at`; None: not known yet.
         self.listening: set[int] | None = None
-        #: When to send SIGTERM after a first signal that was not SIGTERM; None: no SIGTERM is planned.
+        #: When to send SIGTERM, if the first signal was another one (such as SIGUSR1); None: no SIGTERM is planned.
         self.again_at: float | None = None
 
     def reaped(self) -> None:
@@ -110,7 +113,7 @@ class AgentStop:
         self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
 
     def asked(self, now: float) -> None:
-        """Record that the workers get the first signal now, and plan the signals after it."""
+        """Record that the workers get the first signal now. Plan the later signals."""
         self.term_at = None
         self.kill_by(now + self.grace_s)
         self.again_at = None if self.signal == SIGTERM else now + self.grace_s / 2
@@ -121,7 +124,9 @@ class AgentStop:
 
     @property
     def waits_in_vain(self) -> bool:
-        """Whether no worker needs the time to save, because all workers that asked for a notice have exited."""
+        """Whether the stop can go on at once: every worker that registered for a notice has exited, so no worker is
+        saving.
+        """
         return self.term_at is not None and self.listening is not None and not self.listening
 
 
@@ -147,12 +152,12 @@ class Agent:
         self.node = node
         self.boot = boot
         self.attempt = 0
-        #: The newest attempt of which no process is left on this node. No process of an older attempt is left either.
+        #: The newest attempt that has ended on this node: it has no process left, and older attempts have none either.
         self.stopped = 0
         self.floor = 0
-        #: The highest owner term (it rises with each restart of the owner) in a command that this agent received.
+        #: The highest owner term in any command so far. The term rises with each restart of the owner.
         self.term = 0
-        #: The highest attempt whose stop is recorded. The agent never prepares this attempt again.
+        #: The highest attempt that the agent has recorded as stopped. It never prepares this attempt again.
         self.remembered = 0
         self.next_beat = float("-inf")
         self.lease = lease(lease_s)
@@ -169,7 +174,7 @@ class Agent:
         The agent answers every command except `Ack` with a report.
         """
         if command.term < self.term:
-            # Ignore commands of an earlier owner: its attempt numbers may belong to other attempts now.
+            # Ignore commands of an earlier owner, because the same attempt number may mean another attempt now.
             if not isinstance(command, Ack):
                 self._report(now)
             return self._take()
@@ -256,7 +261,7 @@ class Agent:
         if attempt > self.attempt:
             if self.crew.alive() or (self.attempt > self.stopped and self.crew.hands):
                 # Only one attempt may run on a node, so end the old one first. The owner repeats PREPARE until the
-                # agent obeys.
+                # agent obeys it.
                 self._end(f"attempt {attempt} has begun", now)
                 return
             self._enter(attempt)
@@ -278,7 +283,7 @@ class Agent:
             return
         self.remembered = max(self.remembered, command.attempt)
         if self.attempt <= self.stopped or not self.crew.hands:
-            # This node has no process of any attempt to stop, so the attempt counts as stopped at once.
+            # No process of the job runs on this node, so the attempt is stopped already.
             self._enter(max(command.attempt, self.attempt))
             self.stopped = self.attempt
             return
@@ -310,7 +315,7 @@ class Agent:
             self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=command.reason))
 
     def _terminate(self, now: float) -> None:
-        """Send the first signal to the workers: the time to save is over, or no worker needs it."""
+        """Send the first signal to the workers, because the time to save is over or no worker is saving."""
         stopping = self.stopping
         stopping.asked(now)
         order = SignalWorkers(
@@ -356,7 +361,7 @@ class Agent:
         self.stopping.reset()
 
     def _end(self, reason: str, now: float) -> None:
-        """Kill all live processes at once, because only an owner can grant a grace period."""
+        """Kill all live processes at once. Only the owner may grant a grace period."""
         if not self.stopping.killed:
             self._intend()
             self.stopping.kill_now(reason, now)

@@ -1,5 +1,5 @@
-"""Records for each node its present agent, the last attempt that ended on it, and whether its agent has reported
-since the owner's restart.
+"""Keeps the owner's facts about each node's agent: its boot number, the last attempt that ended on the node, and
+whether the agent has reported since the owner's restart.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ class AgentRegistry:
 
     def __init__(self, gang: GangState) -> None:
         self._gang = gang
-        #: Node → the boot of its present agent (a number that rises with each start of the agent).
+        #: Node → the boot number of its present agent. The number rises with each start of an agent on the node.
         self.boots: dict[str, int] = {}
-        #: Node → the newest attempt of which no process is left on the node. No process of an older attempt is left
-        #: either.
+        #: Node → the newest attempt that has ended on the node, with all older ones: no process of them is alive.
         self.stopped: dict[str, int] = {}
-        #: The nodes that have not reported since the owner restarted. The owner waits for their reports until
+        #: The nodes whose agents have not reported since the owner restarted. The owner waits for them until
         #: `hears_until`.
         self.unheard: set[str] = set()
         self.hears_until = 0.0
-        #: Node → the highest boot of its agents in an ended run of the job. Reports of such agents may still arrive.
+        #: Node → the highest boot number of its agents in earlier runs of the job. Late reports of such agents are
+        #: ignored.
         self.dead: dict[str, int] = {}
-        #: Node → the attempt of the live workers on it. Nodes without live workers are left out.
+        #: Node → the attempt whose workers are alive on it. Nodes without live workers are left out.
         self.busy: dict[str, int] = {}
 
     def is_of_before(self, report: Report) -> bool:
-        """Return whether the report is from an earlier agent of its node, or from an agent of an ended run
-        of the job.
+        """Return whether the report comes from a replaced agent of the node, or from an agent of an earlier run of the
+        job.
         """
         return report.boot < self.boots.get(report.node, report.boot) or self.is_dead(report.node, report.boot)
 
     def is_dead(self, node: str, boot: int) -> bool:
-        """Return whether this agent belongs to an ended run of the job."""
+        """Return whether this agent belongs to an earlier run of the job."""
         return 0 < boot <= self.dead.get(node, 0)
 
     def bury(self, nodes: Iterable[str]) -> None:
-        """Mark all agents of these nodes as belonging to an ended run of the job, of which no process is left."""
+        """Record that the present run of the job has ended on these nodes. Later reports of their agents are ignored."""
         for node in {*nodes, *self.boots}:
             self.dead[node] = max(self.boots.get(node, 0), self.dead.get(node, 0))
         self.boots.clear()
@@ -49,7 +49,7 @@ class AgentRegistry:
         self.unheard = set()
 
     def hear(self, report: Report) -> bool:
-        """Record an agent's report. Return whether a new agent has replaced the node's earlier one."""
+        """Record an agent's report. Return True if the report comes from a new agent of the node."""
         anew = report.boot > self.boots.get(report.node, report.boot)
         self.boots[report.node] = report.boot
         self.unheard.discard(report.node)
@@ -61,7 +61,7 @@ class AgentRegistry:
         return anew
 
     def speaks_anew(self, node: str, boot: int) -> bool:
-        """Record an agent's hello (its first message). Return whether the node has a new agent."""
+        """Record an agent's hello, which is its first message. Return True if the node has a new agent."""
         anew = boot > self.boots.get(node, boot)
         self.boots[node] = max(boot, self.boots.get(node, boot))
         return anew
@@ -71,36 +71,36 @@ class AgentRegistry:
         return boot == self.boots.get(node, boot) and not self.is_dead(node, boot)
 
     def began_anew(self, node: str, over: int) -> None:
-        """Record that the node has a new agent. `over`: the newest attempt of which no process is left, because the
-        guard of the earlier agent killed them.
+        """Record that the node has a new agent. `over`: the newest attempt that has ended there, because the guard of
+        the earlier agent killed its processes.
         """
         self.stopped[node] = max(self.stopped.get(node, 0), over)
         self.busy.pop(node, None)
 
     def outlived(self, attempt: int) -> list[str]:
-        """Return the nodes with live workers of an attempt older than `attempt`. There are only such nodes if the
-        owner's journal lost an attempt.
+        """Return the nodes with live workers of an attempt older than `attempt`. That can only happen if the owner's
+        journal lost an attempt.
         """
         return [node for node, number in self.busy.items() if number < attempt]
 
     def is_stopped(self, node: str) -> bool:
-        """Return whether no process of the job can be alive on the node: its agent has reported that, or its lease has
+        """Return whether no process of the job is alive on the node. Its agent has reported that, or its lease has
         ended.
         """
         gang = self._gang
         return self.stopped.get(node, 0) >= gang.highest or node in gang.trial.fenced
 
     def forget(self, nodes: Iterable[str], until: float) -> None:
-        """Forget what the agents reported before the owner restarted. A node counts as absent until its agent reports.
-        `until`: when to stop waiting.
+        """Forget the agents' reports from before the owner's restart. Each node counts as absent until its agent
+        reports again. `until`: when the owner stops waiting for them.
         """
         self.unheard = set(nodes)
         self.hears_until = until
 
     def may_be_waited_for(self, now: float) -> bool:
-        """Return whether the owner must still wait for the agents' first reports since its restart.
+        """Return whether the owner still waits for first reports since its restart.
 
-        If nodes can join the job, the owner waits even if all nodes in its journal have reported: the journal may have
-        lost the latest joins.
+        In a job that nodes can join, the owner waits even if every node in the journal has reported: the journal may
+        have lost the latest joins.
         """
         return (bool(self.unheard) or self._gang.spec.nodes.many) and now < self.hears_until

@@ -34,13 +34,13 @@ _PROGRAM = "holdfast: "
 
 
 def decision_line(record: AttemptRecord) -> str:
-    """Return one line on how an attempt ended and what follows, in at most `MOST_LINE` characters. The report has the
-    full text.
+    """Return one line about the end of an attempt and the decision, with at most `MOST_LINE` characters. The report has
+    the full text.
     """
     begin, said = f"attempt {record.attempt}: {record.report.phrase}: ", " ".join(record.report.reason.split())
     then, room = f"; decision: {record.decision.reason}", MOST_LINE - len(_PROGRAM) - len(begin)
     if len(said) + len(then) > room:
-        # State the decision first and its reason last, because the end of the line may be cut off.
+        # Put the decision's reason last, because the line may be cut at its end.
         then = _cut(f"; decision: {record.decision.reason.partition(': ')[0]}", room // 2)
     return f"{begin}{_cut(said, room - len(then))}{then}"
 
@@ -58,16 +58,16 @@ class AttemptRecorder:
     def record(self, record: AttemptRecord) -> None:
         gang = self._gang
         gang.record(record)
-        # Print these lines only if the job goes on. At the job's end its report prints the same facts.
+        # Print these lines only if the job goes on, because the report at the job's end has the same facts.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             for left in record.report.left_running:
                 gang.say(f"attempt {record.attempt}: {left}")
             gang.say(decision_line(record))
 
     def finish(self, report: ExitReport, kind: DecisionKind, reason: str) -> None:
-        """End the job. `kind`: the decision. `reason`: why no attempt follows.
+        """End the job. `kind`: the final decision. `reason`: why no attempt follows.
 
-        If the last decision announced another attempt, `kind` and `reason` replace that decision.
+        If the last decision announced another attempt, the new decision replaces it.
         """
         gang = self._gang
         if gang.records and gang.records[-1].decision.kind in (*AGAIN, DecisionKind.REQUEUE):
@@ -86,7 +86,7 @@ class AttemptRecorder:
     def finish_between(self, request: StopRequest, now: float) -> None:
         """End the job because of a stop request between two attempts.
 
-        Queue the job again if the request allows that.
+        If the request only ends this run, queue the job again.
         """
         gang = self._gang
         free = is_free(request.phrase, signs=self._signs_here())
@@ -101,7 +101,7 @@ class AttemptRecorder:
         self.finish_stopped(request)
 
     def finish_stopped(self, request: StopRequest) -> None:
-        """End the job as stopped. The record of the last attempt keeps that attempt's own cause."""
+        """End the job as stopped. The last attempt's record keeps the cause of that attempt."""
         self.finish(self._stopped(request), DecisionKind.STOP, request.reason)
 
     def _stopped(self, request: StopRequest) -> ExitReport:
@@ -119,10 +119,10 @@ class AttemptRecorder:
         *,
         elsewhere: bool = False,
     ) -> None:
-        """End the job, or queue it again, because an attempt ends during its checks. Record the attempt.
+        """End the job, or queue it again, because an attempt ended during its checks. Record the attempt.
 
-        `trigger`, `kind`, `reason`: the phase transition, the decision and its reason if the job ends. `cause`: the
-        job's report; None: use this attempt's report. `elsewhere`: whether the job could continue on other nodes.
+        `trigger`: the phase transition. `kind`, `reason`: the decision, and why. `cause`: the report of the job; None:
+        the report of this attempt. `elsewhere`: whether the job could continue on other nodes.
         """
         gang = self._gang
         if gang.stop is not None:
@@ -142,8 +142,8 @@ class AttemptRecorder:
             self.finish(cause or report, kind, reason)
 
     def record_unstarted(self, trigger: PhaseTrigger, now: float, kind: DecisionKind, reason: str) -> ExitReport:
-        """Record an attempt that ended before it had workers. `trigger`, `kind`, `reason`: the phase transition, the
-        decision and its reason.
+        """Record an attempt that ended before it had workers. `trigger`: the phase transition. `kind`, `reason`: the
+        decision, and why.
         """
         gang, trial = self._gang, self._gang.trial
         report = explain(trial.evidence(Phase.CHECKING, gang.job_id), gang.catalogue)
@@ -161,10 +161,10 @@ class AttemptRecorder:
         return report
 
     def finish_without_places(self, now: float, why: str = "") -> None:
-        """End the job, or queue it again, because the healthy nodes and devices do not suffice for all ranks. Keep the
-        last cause.
+        """End the job, or queue it again, because too few healthy nodes and devices are left for all ranks. The last
+        cause remains the job's cause.
 
-        `why`: the reason to report; empty: the lack of healthy nodes and devices.
+        `why`: the reason in the report; empty: the lack of healthy nodes and devices.
         """
         gang, failure, free = self._gang, self.too_few(), bool(self._signs_here())
         left = self.requeues(free=free)
@@ -179,7 +179,7 @@ class AttemptRecorder:
                 moved = f"{left.cost()}: {reason}"
                 gang.decide_anew(replace(last.decision, kind=DecisionKind.REQUEUE, reason=moved, delay_s=0.0))
             elif last is None or last.decision.charged or last.attempt <= gang.began_after:
-                # otherwise this requeue was already counted by the decision after the last attempt
+                # Count this requeue here. Any other requeue is counted by the decision after an attempt.
                 gang.count_requeue()
             gang.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)
@@ -189,18 +189,18 @@ class AttemptRecorder:
         self.finish(report, DecisionKind.FAIL, left.instead(reason))
 
     def requeues(self, *, free: bool = False) -> RequeueBudget:
-        """Return how often the platform may still start the job again. `free`: the next run spends no restart."""
+        """Return the budget for further runs of the job. `free`: the next run spends no restart."""
         return requeues(self._gang.spec, self._gang.records, self._gang.unrecorded, free=free)
 
     def _signs_here(self) -> Sequence[Sign]:
-        """Return the last attempt's signs of progress, if it belongs to this run of the job."""
+        """Return the last attempt's signs of progress; empty if that attempt was in an earlier run of the job."""
         last = self._gang.records[-1] if self._gang.records else None
         return last.signs if last is not None and last.attempt > self._gang.began_after else ()
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
-        """Ask the platform to start the job again (phase QUEUED). `reason`: why.
+        """Request the platform to start the job again (phase QUEUED). `reason`: why.
 
-        `report`, `kind`: the job's end if the platform refuses.
+        `report`, `kind`: how the job ends if the platform refuses.
         """
         gang = self._gang
         gang.ask_requeue(PendingRequeue(reason, report, kind))
@@ -208,18 +208,18 @@ class AttemptRecorder:
         self.ask_again(reason)
 
     def ask_again(self, reason: str) -> None:
-        """Send the request for another run to the platform. The platform counts a repeated request once."""
+        """Send the platform the request to start the job again. A repeated request has no further effect."""
         gang = self._gang
         names = {gang.node_of(name) for name in gang.avoid}
-        # If all other nodes fell silent at once, the link of the owner's node has failed. Then the next run avoids that
-        # node and not the others.
+        # If all other nodes fell silent at once, the network link of the owner's node has failed. The next run then
+        # avoids only the owner's node.
         names |= {gang.trial.cut_off} if gang.trial.cut_off else set(gang.absent)
         without = tuple(sorted(name for name in names if name in gang.known))
         gang.emit(Requeue(run=gang.run, reason=reason, without=without, cause=gang.cause))
 
     def finish_unassembled(self, muster: GangShortfall, now: float) -> None:
-        """End the job because too few nodes joined for its first attempt. `muster`: the nodes that joined and those
-        that did not.
+        """End the job because too few nodes joined for its first attempt. `muster`: the nodes that joined, and the
+        nodes that did not.
         """
         gang = self._gang
         said = tuple(gang.trial.said)
@@ -232,7 +232,7 @@ class AttemptRecorder:
         self.finish(report, DecisionKind.FAIL, report.reason)
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
-        """Print the ranks that did not exit within the grace period of the stop."""
+        """Print which ranks had not exited when the grace period of the stop ended."""
         if ranks := outstayed(evidence):
             self._gang.say(f"attempt {self._gang.attempt}: {fate(ranks, evidence)}")
 
@@ -252,8 +252,8 @@ _ORDER = (
 
 
 def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
-    """Return the record of an attempt whose end is explained and decided. `trial`: the attempt's state; `found`: its
-    explained end.
+    """Return the record of an attempt after its end is explained and the decision is made. `trial`: the attempt's
+    state; `found`: the explained end.
     """
     return AttemptRecord(
         attempt=trial.attempt,
@@ -273,9 +273,7 @@ def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: f
 
 
 def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
-    """Return the counts for an attempt's record: steps, ended workers, bytes of output that the consoles
-    did not get.
-    """
+    """Return the numbers for an attempt's record: steps, ended workers, and bytes of output that no console received."""
     workers = evidence.workers
     own = {one.rank for one in (report.first, *report.also) if one is not None}
     ended = [worker.exit for worker in workers if worker.exit is not None and not worker.exit.ok]
@@ -297,15 +295,16 @@ def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
 def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Decision | None = None) -> Decision:
     """Return the decision after a stop request that ends only this run of the job.
 
-    `left`: how often the platform may still start the job again; None: it never does. `failed`: the decision about the
-    attempt's own failure, if it failed.
+    `left`: the budget for further runs; None: the platform never starts the job again. `failed`: the decision about the
+    attempt's failure, if it failed.
     """
     if failed is not None and failed.kind in (DecisionKind.FAIL, DecisionKind.REQUEUE):
         return failed
     if left is None or left.refusal is not None:
         return Decision(kind=DecisionKind.STOP, reason=left.instead(stop.reason) if left else stop.reason)
     if failed is not None:
-        # Charge the attempt's failure to its budget as usual. The platform only moves the next attempt to another run.
+        # The attempt's failure is charged to its budget as usual, because the platform only moves the next attempt to
+        # another run.
         return Decision(
             kind=DecisionKind.REQUEUE,
             reason=f"{failed.reason}; {stop.reason}",
@@ -316,12 +315,12 @@ def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Deci
 
 
 def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> dict[str, float]:
-    """Return the seconds that the attempt spent in each phase, and in parts of phases that are shown separately.
+    """Return the seconds that the attempt spent in each phase. Some parts of phases are listed separately.
 
-    The parts follow each other without a gap, from the end of the previous attempt (`backoff` is before the attempt's
-    start). `detection` (from the first sign of trouble to the stop) is subtracted from the phases in which it lies.
-    `decision` (from the last exit to the next step) is subtracted from `draining`. Only `first_output` overlaps other
-    parts: it counts from GO. `trial`: the attempt's state.
+    The parts follow each other without a gap, from the end of the previous attempt. `backoff` is the pause before the
+    attempt. `detection` is the time from the first sign of trouble to the stop, and is subtracted from its phases.
+    `decision` is the time from the last exit to the decision, and is subtracted from `draining`. Only `first_output`
+    overlaps other parts: it counts from GO. `trial`: the attempt's state.
     """
     parts = dict(trial.parts)
 
@@ -347,8 +346,8 @@ def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> di
 
 
 def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
-    """Yield when each sign of trouble began: failed workers, lost nodes, a hang, faults that stopped the attempt.
-    `trial`: the attempt's state.
+    """Yield the start time of each sign of trouble: a failed worker, a lost node, a hang, a fault that stopped the
+    attempt. `trial`: the attempt's state.
     """
     for worker in evidence.workers:
         ended = worker.exit
@@ -362,15 +361,15 @@ def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:
-    """Return the names that the next attempt must avoid: the devices that the report blames, else the culprit's
+    """Return the names that the next attempt must avoid: the devices that the report blames, or else the culprit's
     node.
     """
     return report.devices or ((report.first.node,) if report.first else ())
 
 
 def jitter(seed: int, attempt: int) -> float:
-    """Return a number in [0, 1) computed from seed and attempt, so that a replay of the journal computes the same
-    pause.
+    """Return a pseudo-random number in [0, 1) for the seed and the attempt. A replay of the journal gets the same
+    number, so it computes the same pause.
     """
     import hashlib  # imported late: hashlib loads OpenSSL, which a successful job never needs
 
@@ -379,10 +378,10 @@ def jitter(seed: int, attempt: int) -> float:
 
 
 def outcome(decision: DecisionKind, report: ExitReport) -> Outcome:
-    """Return the job's outcome: succeeded, stopped or failed. Only a stop by a user counts as stopped.
+    """Return the job's outcome: succeeded, stopped or failed.
 
-    A stop by a time limit or a disk cleaner counts as failed. A report is about a user's stop if it blames the operator
-    or has the exit code of a user's stop.
+    Only a stop by a user counts as stopped: the report blames the operator, or has the exit code of a user's stop. A
+    stop by a time limit or by a disk cleaner counts as failed.
     """
     if decision is DecisionKind.SUCCEED:
         return Outcome.SUCCEEDED

@@ -1,4 +1,4 @@
-"""Handles each reason for an attempt's end except a worker's exit: a silent or lost node, a stop request, a device
+"""Handles every reason for an attempt's end other than a worker's exit: a silent or lost node, a stop request, a device
 fault, a hang, a failed check, a missed deadline.
 """
 
@@ -25,7 +25,7 @@ from holdfast.model.gang_protocol import MemberState, Report
 from holdfast.model.phrases import Phrase
 from holdfast.model.sidecar_ends import hooks_before_s
 
-#: The report describes the last known state of up to this many workers that were not ready in time.
+#: The report gives the last known state of at most this many late workers.
 LATE_NAMED = 8
 #: The last reported state of a worker → the words for it in the report.
 _HEARD_OF = {
@@ -38,9 +38,10 @@ _HEARD_OF = {
 
 
 def _counts(before: StopRequest | None, request: StopRequest) -> bool:
-    """Return whether `request` replaces the stop request `before` as the one that ends the job.
+    """Return whether `request` takes the place of the earlier stop request `before`.
 
-    It does if it is the first request, or if an operator ends the job after a request that ends only this run.
+    It does if there was no earlier request. It also does if an operator ends the job, and the earlier request ended
+    only this run.
     """
     by_operator = request.phrase == Phrase.STOPPED_BY_OPERATOR and not request.requeue
     return before is None or (before.requeue and by_operator)
@@ -58,8 +59,8 @@ class AttemptFailures:
         self._ending = ending
 
     def forgotten(self, report: Report, now: float) -> None:
-        """Stop an attempt that is missing in the owner's journal. Its nodes are not known either, so stop it on every
-        node.
+        """Stop an attempt that the owner's journal has lost. Stop it on every node, because the owner does not know its
+        nodes.
         """
         gang = self._gang
         if gang.phase is Phase.DRAINING:
@@ -76,9 +77,7 @@ class AttemptFailures:
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
-        """Handle a node whose agent has been silent for a whole lease. If the attempt uses the node, stop
-        the attempt.
-        """
+        """Handle a node whose agent has been silent for a whole lease. Stop the attempt if it uses the node."""
         gang, trial, node = self._gang, self._gang.trial, event.node
         lost = LeftBehind(node=node, silent_s=event.silent_s, words_s=event.words_s)
         if gang.phase is Phase.CHECKING and node in trial.asked:
@@ -94,7 +93,7 @@ class AttemptFailures:
             self._draining.lose(lost)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
-        """Handle a node that has left for good. If the attempt uses the node, stop the attempt."""
+        """Handle a node that has left for good. Stop the attempt if it uses the node."""
         gang = self._gang
         gang.trial.leave(event.node)
         lost = LeftBehind(node=event.node, silent_s=0.0, why=event.reason)
@@ -130,8 +129,8 @@ class AttemptFailures:
             self._ending.finish_between(request, now)
 
     def fault(self, event: ev.FaultSeen, now: float) -> None:
-        """Record a device fault as evidence, because it may explain an exit. Stop the attempt if the event
-        requires it.
+        """Record a device fault as evidence, because it may explain a later exit. Stop the attempt if the fault's level
+        demands it.
         """
         gang = self._gang
         fault = event.fault

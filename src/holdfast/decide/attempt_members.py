@@ -14,12 +14,11 @@ from holdfast.model.human_format import ranks
 from holdfast.model.job_spec import JobSpec, Seat, shapes
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
-#: The states of a rank that exited without being stopped.
+#: The states of a rank that exited on its own, not because of a stop.
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
-#: The states of a rank that is ready to run. A rank in `READY` may have got GO already, if the journal lost its last
-#: events.
+#: The states of a rank that is ready to run. A rank may be past PREPARED already, if the journal lost its last events.
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
-#: The states of a rank that has obeyed GO, even if the rank failed afterwards (a failure that counts ends the attempt).
+#: The states of a rank that has obeyed GO. A failed rank is included, because it started before it failed.
 GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
 
 
@@ -48,8 +47,8 @@ class KnownRank(msgspec.Struct):
 
 
 def fates(fallen: Sequence[KnownRank]) -> list[str]:
-    """Return a line for each failed rank. Equal ends of the same role on the same node share a line with the first
-    rank's pid.
+    """Return one line for each failed rank. Ranks of one role and node with the same end share a line, which shows the
+    pid of the first.
     """
     alike: dict[tuple[str, str, str], list[KnownRank]] = {}
     for known in fallen:
@@ -63,14 +62,14 @@ def fates(fallen: Sequence[KnownRank]) -> list[str]:
 
 
 class AttemptMembers:
-    """The members of one attempt. Callers pass only reports of this attempt."""
+    """The members of one attempt. Callers pass in only reports of this attempt."""
 
     def __init__(self, seats: tuple[Seat, ...]) -> None:
         self.seats = seats
         self.members = {seat.rank: KnownRank(seat=seat) for seat in seats}
         self._on: dict[str, list[KnownRank]] = {}
-        #: Role → the number of members in each state. It is updated with each report, because counting a large gang
-        #: takes long.
+        #: Role → how many members are in each state. Each report updates the numbers, because counting a large gang
+        #: anew is slow.
         self._count: dict[str, Counter[MemberState | None]] = {}
         for known in self.members.values():
             self._on.setdefault(known.seat.node, []).append(known)
@@ -89,14 +88,15 @@ class AttemptMembers:
         known.state = state
 
     def last_exit(self, now: float) -> float:
-        """Return the time of the latest exit of a member; `now` if no exit is known."""
+        """Return the time of the latest known exit of a member; `now` if no member has exited."""
         exits = [known.exit for known in self.members.values() if known.exit is not None]
         return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
 
     def take(self, report: Report, now: float) -> list[KnownRank]:
-        """Apply an agent's report. Return the members that newly failed, in the order of their deaths.
+        """Apply an agent's report. Return the members that have newly failed, in the order of their deaths.
 
-        Ignore the report if a later one of the same agent came first: a member must not return from an ended state.
+        Ignore the report if a later one of the same agent came first. Otherwise an ended member would come back to
+        life.
         """
         key = (report.node, report.boot)
         if report.sent < self._sent.get(key, float("-inf")):
@@ -112,7 +112,7 @@ class AttemptMembers:
             known.start_failed = member.start_failed
             known.warm, known.listened = member.warm, member.listened
             if member.exit is not None:
-                # the report has no time of the worker's death, only the seconds since then
+                # the report has no time of death for the worker, only the seconds since the death
                 undated = member.died_at is None
                 known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit
             if member.state is MemberState.FAILED:
@@ -120,7 +120,7 @@ class AttemptMembers:
         return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
 
     def forget(self) -> None:
-        """Forget the states of ranks that can still change, because the owner has restarted."""
+        """Forget the states of all members that can still change, after a restart of the owner."""
         self._sent.clear()
         for known in self.members.values():
             if known.state not in FINISHED:
@@ -153,7 +153,9 @@ class AttemptMembers:
         return tuple(rank for rank, known in self.members.items() if known.state in states)
 
     def unheard(self) -> tuple[int, ...]:
-        """Return the ranks of unknown state: no report about them yet, or none since the owner restarted."""
+        """Return the ranks of unknown state: no agent has reported them since the attempt began, or since the owner
+        restarted.
+        """
         return tuple(rank for rank, known in self.members.items() if known.state is None)
 
     def failed(self) -> tuple[KnownRank, ...]:
@@ -173,6 +175,7 @@ class AttemptMembers:
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
         if not self.all_ended():
-            # not decided yet: a rank still runs, or holdfast stopped it, and a stopped rank proves nothing
+            # Not decided yet: a rank still runs, or holdfast stopped it. A stopped rank counts neither as success nor
+            # as failure.
             return None
         return self._in((MemberState.DONE,)) > 0

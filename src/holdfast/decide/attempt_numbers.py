@@ -1,8 +1,8 @@
-"""Ensures that no attempt's number is used twice.
+"""Makes sure that no two attempts have the same number.
 
-An agent gets an attempt's number only once the record that begins the attempt survives a power cut. The disk or the
-journal may still lose this record. Then an agent reports a higher number than the owner knows: the owner takes over
-that number, and stops that attempt on every node.
+The owner sends an attempt's number to agents only after the record of the attempt's start is safe from a power cut. If
+the disk or the journal loses the record all the same, an agent reports a higher number than the owner knows. The owner
+then takes over that number, and stops that attempt on every node.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from holdfast.model.gang_protocol import Report
 
 
 class AttemptNumbers:
-    """Decides whether the present attempt's number may be used, and detects agents that run an attempt with a higher
-    number."""
+    """Decides whether agents may get the present attempt's number, and detects agents with a higher number."""
 
     def __init__(self, gang: GangState, speakers: AgentRegistry) -> None:
         self._gang = gang
         self._speakers = speakers
 
     def may_prepare(self, now: float) -> bool:
-        """Return whether PREPARE may be sent: the number is safe on disk, and no agent has it from an earlier owner.
+        """Return whether the owner may send PREPARE: the number is safe on disk, and no earlier owner has sent it to an
+        agent.
 
-        If the number is not safe yet, ask the journal to write it to disk. On one machine the owner need not wait for
-        the disk, because a power cut would also end the workers.
+        If the number is not safe yet, request the journal to write it to disk. A job on one machine does not wait for
+        the disk, because a power cut would end the workers too.
         """
         gang, trial = self._gang, self._gang.trial
         if gang.many and not trial.sent:
@@ -65,19 +65,19 @@ class AttemptNumbers:
         return event.attempt == gang.attempt and gang.phase is Phase.PREPARING and not gang.trial.sent
 
     def is_ahead(self, report: Report) -> bool:
-        """Return whether this agent runs an attempt that is missing in the owner's journal."""
+        """Return whether the agent runs an attempt that the owner's journal has lost."""
         gang = self._gang
         before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if gang.pending else []))
         unsent = gang.phase in before and not gang.trial.sent
         return report.attempt > gang.highest or (unsent and report.attempt == gang.attempt)
 
     def take(self, report: Report, now: float) -> None:
-        """Take over the higher number that an agent has reported. That attempt may have processes on any node."""
+        """Take over the higher attempt number that an agent has reported. Any node may have processes of that attempt."""
         gang = self._gang
         gang.raise_highest(report.attempt)
         if gang.phase is Phase.DONE:
-            # the agent ends this attempt without a command, because every acknowledgement names the last ended attempt
-            # (`floor`)
+            # The agent ends this attempt without a command: every acknowledgement contains the last ended attempt
+            # (`floor`).
             return
         if gang.phase is Phase.BACKOFF or (gang.phase is Phase.ASSEMBLING and not gang.pending):
             gang.adopt_highest(now)

@@ -23,14 +23,14 @@ from holdfast.model.sidecar_ends import hooks_before_s
 
 
 class AttemptStart:
-    """Takes an attempt up to PREPARING: chooses nodes and a number, runs the checks, and places the ranks."""
+    """Leads an attempt up to PREPARING: chooses its nodes and its number, runs the checks, and places the ranks."""
 
     def __init__(self, gang: GangState, orders: Orders, ending: AttemptRecorder, draining: Draining) -> None:
         self._gang = gang
         self._orders = orders
         self._ending = ending
         self._draining = draining
-        #: Tracks which nodes are present. Only jobs that may have several nodes use it.
+        #: Tracks which nodes are present, for jobs that may have several nodes.
         self.assembly = Assembly(gang)
 
     # -------------------------------------------------------------------------------- gathering enough nodes
@@ -52,9 +52,7 @@ class AttemptStart:
             self._number(PhaseTrigger.ENOUGH_NODES, now)
 
     def _number(self, trigger: PhaseTrigger, now: float) -> None:
-        """Give the next attempt its number. A replay of the journal gives the same number. `trigger`: the phase
-        transition to make.
-        """
+        """Give the next attempt its number. `trigger`: the phase transition to make."""
         gang = self._gang
         if gang.places() is None:
             self._ending.finish_without_places(now)
@@ -115,9 +113,9 @@ class AttemptStart:
         )
 
     def _fail_unstarted(self, reason: str, now: float) -> None:
-        """End the attempt because a prerequisite could not be fetched, and no other node could fetch it either.
+        """End the attempt because no node could fetch a prerequisite.
 
-        No worker runs and no evidence is missing, so the end is explained and the decision is made at once.
+        No worker has run and all evidence is known, so explain the end and decide at once.
         """
         gang, trial = self._gang, self._gang.trial
         gang.caused_by_this()
@@ -127,8 +125,8 @@ class AttemptStart:
         self._draining.understand(trial.evidence(gang.phase, gang.job_id), now)
 
     def look_elsewhere(self, what: str, now: float) -> bool:
-        """Run another round of checks on the remaining nodes, or wait for other nodes. Return False if neither is
-        possible. `what`: the reason, for the history of phases.
+        """Repeat the checks on the remaining nodes, or wait for other nodes. Return False if neither is possible.
+        `what`: the reason, for the history of phases.
         """
         gang = self._gang
         if gang.places() is not None and not self.assembly.refills():
@@ -141,9 +139,9 @@ class AttemptStart:
         return True
 
     def _ask_again(self, now: float) -> None:
-        """Run another round of checks without the failed node or device.
+        """Repeat the checks without the failed node or device.
 
-        Its failure is then not reported as the cause of the attempt's end.
+        Its failure is then no longer the cause of the attempt's end.
         """
         self._gang.trial.next_round()
         self.ask_checks(now)
@@ -156,10 +154,10 @@ class AttemptStart:
         seats = gang.places(among=trial.asked)
         changed = gang.many and (seats is None or seats[0].node != trial.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
-            return  # the checks run again: rank 0 moves to another node, which must reserve the rendezvous port
+            return  # the checks run again: rank 0 moved to another node, which must reserve the rendezvous port
         if seats is None:
-            # Too few healthy nodes or devices are left, because the reset of a device has failed. The job keeps the
-            # cause of the last attempt.
+            # The reset of a device has failed, and too few healthy nodes or devices are left. The cause of the last
+            # attempt remains the job's cause.
             check = self._ending.too_few()
             trial.fail_check(check)
             last = gang.records[-1].report if gang.records else None
@@ -181,9 +179,8 @@ class AttemptStart:
     def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
         """Store the addresses of the attempt's tasks for the workers. Return why that failed; empty if it worked.
 
-        If nodes must reserve other ports, the checks run again. If a node has reserved fewer ports than the owner
-        requested, `trial.check` is set and the start fails. `seats`: the placement of each rank. `reserved`: node → its
-        ports.
+        If nodes must reserve other ports, the checks run again. If a node has reserved too few ports, record a failed
+        check. `seats`: the placement of each rank. `reserved`: node → its ports.
         """
         gang, trial = self._gang, self._gang.trial
         if not gang.spec.tells_peers:

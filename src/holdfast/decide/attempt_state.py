@@ -35,8 +35,8 @@ from holdfast.model.progress_facts import Count, Sign
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended, after all its workers have exited: its report, its evidence, and its signs of progress (a
-    further step, a new checkpoint).
+    """The explained end of an attempt: its report, its evidence, and its signs of progress (a further step, a new
+    checkpoint).
     """
 
     report: ExitReport
@@ -50,8 +50,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptState:
     """The owner's state of one attempt. Times are seconds on the clock of `now`.
 
-    `started_at`: when the attempt began. `waited`: phase → seconds spent before that. `roster`: makes the attempt's
-    members from the placement of its ranks.
+    `started_at`: when the attempt began. `waited`: phase → seconds spent in it before the attempt. `roster`: builds the
+    attempt's members from the placement of its ranks.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class AttemptState:
         #: Phase (its name in lower case) → the seconds that the attempt spent in it so far.
         self.parts: Mapping[str, float] = self._parts
         self.round = 1
-        #: The nodes that run the present round of checks.
+        #: The nodes that take part in the present round of checks.
         self.asked: frozenset[str] = frozenset()
-        #: The node that will run rank 0, as planned while the checks run.
+        #: The node of rank 0, as planned while the checks run.
         self.meet_on = ""
-        #: MASTER_ADDR and MASTER_PORT of the workers. None: the checks have not passed yet, or the job has one node.
+        #: MASTER_ADDR and MASTER_PORT for the workers; None while the checks run, and in a job on one node.
         self.meeting: Meeting | None = None
         #: Node → the number of ports that it must reserve in the present round of checks.
         self.ports: Mapping[str, int] = {}
@@ -80,43 +80,43 @@ class AttemptState:
         self.peers: Peers | None = None
         self._make_roster = roster
         self.roster = roster(())
-        #: The nodes on which the attempt may have processes: all nodes if it is `forgotten`, else the nodes of its
-        #: ranks.
+        #: The nodes that may have processes of the attempt: the nodes of its ranks, or all nodes if it is `forgotten`.
         self.nodes: tuple[str, ...] = ()
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
-        #: Whether the journal has lost the attempt's beginning, so that the owner does not know its nodes.
+        #: Whether the journal has lost the attempt's start. The owner then does not know the attempt's nodes.
         self.forgotten = False
-        #: Whether every event up to the placement of the attempt's ranks is on disk, safe from a power cut.
+        #: Whether the journal's events up to the placement of the ranks are on disk, safe from a power cut.
         self.secured = False
         #: Whether the owner has sent PREPARE to the nodes.
         self.sent = False
         #: The phase in which the attempt failed; empty: the attempt has not failed.
         self.failed_in = ""
         self.deadline = Deadline.NONE
-        #: The ranks that were not ready at the deadline of a phase.
+        #: The ranks that missed the deadline of a phase.
         self.late: tuple[int, ...] = ()
-        #: For some of the late ranks: a clause with the rank's name and its state in the last report of its node.
+        #: A clause for each of the first late ranks: its name, and its state in the last report of its node.
         self.late_words: tuple[str, ...] = ()
-        #: The event that reported the failure of a worker that only blames a peer. The gang then waits for the peer's
-        #: own report. Empty: there is no such failure.
+        #: The event about a failed worker that only blames a peer; else empty. The gang then waits for the peer's
+        #: report.
         self.suspect = ""
         self.reason = ""
-        #: The stop request that ended the attempt; None: it ended by a failure or a success.
+        #: The stop request that ended the attempt; None: a failure or a success ended it.
         self.stop: StopRequest | None = None
         self.stop_asked_at: float | None = None
         self.go_at: float | None = None
         #: When the last process of the attempt ended.
         self.drained_at: float | None = None
-        #: The explanation of the attempt's end; None until the attempt has drained and its evidence has arrived.
+        #: The explained end of the attempt; None until all its processes have exited and its evidence has arrived.
         self.found: Conclusion | None = None
         self.grace_s = 0.0
         self.save_s = 0.0
         #: Seconds until SIGTERM for processes that exited workers left running; None: they get SIGTERM at once.
         self.leftover_s: float | None = None
-        #: When the platform kills all processes of the job; the agents kill them by then. None: no such time is known.
+        #: When the platform kills all processes of the job; None: unknown. The agents kill them before that time.
         self.kill_by: float | None = None
-        #: The first signal to the workers; 0: none, because they already got one from outside holdfast.
+        #: The first signal to the workers; 0: no signal, because something other than holdfast has already signalled
+        #: them.
         self.signal = int(Signals.SIGTERM)
         self.hold_s = 0.0
         self.completed = False
@@ -129,16 +129,16 @@ class AttemptState:
         self.left: AbstractSet[str] = self._left
         #: Silent node → when its agent last reported.
         self._silent_since: dict[str, float] = {}
-        #: The name of the owner's own node if all other nodes fell silent at once, which means that the owner's link
-        #: failed; else empty.
+        #: The owner's node, if all other nodes fell silent at once; else empty. The owner's own network link has then
+        #: failed.
         self.cut_off = ""
         self._fenced: set[str] = set()
         self.fenced: AbstractSet[str] = self._fenced
         self._spoke: dict[str, float] = {}
-        #: Node → when its agent last reported a change to this owner. Cleared when the owner restarts.
+        #: Node → when its agent last reported a change to this owner. A restart of the owner clears it.
         self.spoke: Mapping[str, float] = self._spoke
-        #: Nodes whose processes may still run. `has_drained` removes finished nodes from the end, so it checks each
-        #: node once.
+        #: Nodes that may still have live processes. `has_drained` removes nodes from the end of the list, so that it
+        #: checks each node once.
         self._undrained: list[str] = []
         self.hang: HangEvidence | None = None
         self.check: CheckFailure | None = None
@@ -146,11 +146,11 @@ class AttemptState:
         self._faults: list[ActiveFault] = []
         self.faults: Sequence[ActiveFault] = self._faults
         self._said: list[Evidence] = []
-        #: The platform's (Slurm's or Kubernetes') answers about this job and the attempt's nodes, as evidence.
+        #: The answers of the platform (Slurm or Kubernetes) about this job and the attempt's nodes, as evidence.
         self.said: Sequence[Evidence] = self._said
-        #: The hooks that run after the attempt, as requested; None once the nodes have answered.
+        #: The hooks that the nodes run after the attempt; None if no node runs any.
         self.hooks: RunHooks | None = None
-        #: Why the job continues in another run, if this attempt ended because its run ended; else empty.
+        #: Why the job continues in another run, if the end of the run has ended this attempt; else empty.
         self.resumed = ""
 
     def charge(self, part: str, seconds: float) -> None:
@@ -168,7 +168,7 @@ class AttemptState:
     def next_round(self) -> None:
         """Begin another round of checks without the failed node or device.
 
-        Its failure is then not the cause of the attempt's end.
+        Its failure is then no longer the cause of the attempt's end.
         """
         self.check = None
         self._lost.clear()
@@ -179,7 +179,7 @@ class AttemptState:
 
     def take_checks(self, taken: ChecksTaken | None, meeting: Meeting | None) -> None:
         """Record the result of the checks. `taken`: the state of each check. `meeting`: MASTER_ADDR and MASTER_PORT, if
-        all passed.
+        all checks passed.
         """
         self.checks, self.meeting = taken, meeting
 
@@ -218,7 +218,7 @@ class AttemptState:
         self._spoke[node] = now
 
     def forget_agents(self) -> None:
-        """Forget the states of live workers after a restart of the owner, until their agents report."""
+        """Forget the states of live workers after a restart of the owner. Their agents report them again."""
         self.roster.forget()
         self._spoke.clear()
 
@@ -244,13 +244,13 @@ class AttemptState:
         self._faults.append(fault)
 
     def add_said(self, words: Evidence) -> None:
-        """Add the platform's answer about the job or a node of the attempt to the evidence."""
+        """Add an answer of the platform, about the job or one of the attempt's nodes, to the evidence."""
         self._said.append(words)
 
     def miss_deadline(self, deadline: Deadline, late: Sequence[int], words: Iterable[str]) -> None:
-        """Record the ranks (`late`) that missed a deadline.
+        """Record that the ranks in `late` missed a deadline.
 
-        `words`: clauses about the last known state of the first of these ranks.
+        `words`: a clause about the last known state of each of the first of them.
         """
         self.deadline, self.late, self.late_words = deadline, tuple(late), tuple(words)
 
@@ -264,7 +264,7 @@ class AttemptState:
         self.failed_in, self.reason = phase, reason
 
     def end_by(self, request: StopRequest | None) -> None:
-        """Record the stop request that ends the attempt; None: the attempt's own failure ends it."""
+        """Record the stop request that ends the attempt; None: a failure of the attempt ends it."""
         self.stop = request
 
     def plan_stop(
@@ -281,14 +281,13 @@ class AttemptState:
         self.leftover_s = leftover_s
 
     def shorten_stop(self, grace_s: float, save_s: float) -> None:
-        """Shorten the stop to at most these times. Processes that exited workers left running get SIGTERM at once."""
+        """Shorten the stop to at most these times. Processes that exited workers left running get SIGTERM now."""
         self.grace_s, self.save_s, self.leftover_s = grace_s, save_s, None
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:
-        """Record that the attempt ended with all its processes, because its run of the job ended.
+        """Record that the attempt has ended with all its processes, because its run of the job has ended.
 
-        `words`: why the job continues in another run. `drained_s`, `queued_s`: seconds to record for DRAINING and
-        QUEUED.
+        `words`: why the job continues in another run. `drained_s`, `queued_s`: the seconds in DRAINING and in QUEUED.
         """
         self.charge("draining", drained_s)
         self._parts["queued"] = queued_s
@@ -298,8 +297,8 @@ class AttemptState:
         self.hooks = None
 
     def has_drained(self, is_stopped: Callable[[str], bool]) -> bool:
-        """Return whether the attempt has no process left on any node. `is_stopped(node)` is not called again after it
-        was True.
+        """Return whether the attempt has no process left on any node. A node for which `is_stopped(node)` was True is
+        not checked again.
         """
         while self._undrained and is_stopped(self._undrained[-1]):
             self._undrained.pop()
@@ -321,8 +320,8 @@ class AttemptState:
         self.hooks = hooks
 
     def drain_again(self, nodes: tuple[str, ...]) -> None:
-        """Wait again for the end of all processes, because the attempt may have unknown ones on these nodes and on
-        nodes that join later.
+        """Wait again for the end of all processes. The attempt may have unknown processes on these nodes, and on nodes
+        that join later.
         """
         self.forgotten = True
         self.nodes = nodes
@@ -333,8 +332,8 @@ class AttemptState:
     def ask_with(self, request: StopRequest) -> None:
         """Choose the first signal to the workers.
 
-        If holdfast itself received a signal, the workers get the same one; no signal is sent if the workers already got
-        it.
+        If holdfast received a signal, the workers get the same one. If the workers received it too, holdfast sends
+        none.
         """
         if request.source in (StopSource.SIGNAL, StopSource.PLATFORM) and request.signal is not None:
             self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
@@ -345,13 +344,14 @@ class AttemptState:
             self.kill_by = min(now + request.within_s, self.kill_by or float("inf"))
 
     def died_of(self, request: StopRequest) -> bool:
-        """Return whether the signal of this request also ended the workers that failed before the owner knew what
-        the signal means.
+        """Return whether the signal in this request also ended the failed workers. They may have failed before the
+        owner learned the signal's meaning.
         """
         fallen = self.roster.failed()
         if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
-            # The platform takes time to answer what the signal means. Count a worker as ended by the signal if it died
-            # of it, or if it exited after the signal: its helper process may have died of it, or a peer.
+            # The platform takes time to say what the signal means. Meanwhile a worker may have died of the signal, or
+            # of the death of its helper process or of a peer. So count a worker that died of the signal, or exited
+            # after it.
             exits = [known.exit for known in fallen if known.exit is not None]
             at = [end.ended_at for end in exits if end.ended_by == request.signal and end.ended_at is not None]
             begun = min([request.at, *(when for when in at if when >= request.at - SAME_SIGNAL_S)])
@@ -366,9 +366,9 @@ class AttemptState:
         self._lost[lost.node] = replace(lost, ranks=ranks, gone=lost.node in self.left)
 
     def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
-        """Set `cut_off` if all other nodes fell silent at once, because then the owner's link has failed.
+        """Set `cut_off` if all other nodes fell silent at once, because then the owner's network link has failed.
 
-        In a job of two machines either link may have failed, so `cut_off` stays empty. `at_once_s`: maximum seconds
+        With only two machines either link may have failed, so `cut_off` stays empty. `at_once_s`: the most seconds
         between the first and the last silence. `known`: all nodes of the job.
         """
         since = self._silent_since
@@ -384,10 +384,10 @@ class AttemptState:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
 
     def quiet(self, *, preparing: bool) -> tuple[str, ...]:
-        """Return the nodes with ranks about which nothing was reported since the owner restarted.
+        """Return the nodes with ranks that no agent has reported since the owner restarted.
 
-        `preparing`: whether the phase is PREPARING. If so, leave out a node whose agent has reported, even if its
-        workers have not begun: the owner repeats PREPARE to it, and this phase has a deadline.
+        `preparing`: whether the phase is PREPARING. Then leave out nodes whose agents have reported, even without
+        workers: the owner repeats PREPARE to them, and the phase has a deadline.
         """
         quiet = self.nodes_of(self.roster.unheard())
         return tuple(node for node in quiet if node not in self.spoke) if preparing else quiet

@@ -1,7 +1,7 @@
-"""The timers of an attempt. A timer ends with the attempt and the phase for which it was armed.
+"""The timers of an attempt.
 
-Every timer carries its attempt and its phase, and is dropped once either has changed. The owner's main loop reads
-`next_due` and sends a `Tick` event at that time. The gang has no other timer.
+Each timer belongs to one attempt and one phase, and is dropped when either changes. The owner's main loop reads
+`next_due` and sends a `Tick` event at that time. The gang has no other timers.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from holdfast.model.job_spec import JobSpec
 MOST_BEAT_S = 5.0
 #: A node counts as lost after this many missed heartbeats.
 BEATS = 6
-#: Minimum lease in seconds if the owner runs on a machine without workers, and the platform replaces that machine when
-#: it fails. With this lease the workers outlive the replacement.
+#: The shortest lease in seconds, if the owner runs on a machine without workers and the platform replaces a failed
+#: owner. The workers then survive the replacement.
 LEASE_APART_S = 30.0
 
 
 class TimerKind(enum.StrEnum):
     #: The time limit of the phase has passed.
     DEADLINE = "deadline"
-    #: The last call is over: enough nodes have joined, and no other node has joined for `last_call_s`.
+    #: Enough nodes have joined, and no other node has joined for `last_call_s`.
     LAST_CALL = "last call"
-    #: The phase's command must be repeated to each node that has not obeyed.
+    #: A node has not obeyed the phase's command, so the owner must repeat it.
     RESEND = "resend"
-    #: The wait for the report of a peer, which a failed worker blames, is over.
+    #: The owner has waited long enough for the report of a peer that a failed worker blames.
     PEER_WAIT = "peer wait"
-    #: The wait for late evidence of a drained attempt is over.
+    #: The owner has waited long enough for late evidence about a drained attempt.
     SETTLE = "settle"
-    #: The end of the attempt is explained, so the decision about what follows is due. It is a separate step, so that
-    #: its recorded time includes the explaining.
+    #: The end of the attempt is explained, and the decision is due. It is a separate step, so that its recorded time
+    #: includes the explaining.
     DECIDE = "decide"
-    #: The time limit is over within which every agent must report after a restart of the owner.
+    #: The time limit for the first report of every agent after a restart of the owner is over.
     CONFIRM = "confirm"
 
 
@@ -58,9 +58,7 @@ def timers_for(spec: JobSpec) -> model.Timers:
 
 
 def fetch_limit_s(spec: JobSpec) -> float:
-    """Return how many seconds a round of checks may take to fetch the job's prerequisites, in addition to its other
-    limits.
-    """
+    """Return how many more seconds a round of checks may take, because it fetches the job's prerequisites."""
     return spec.timers.fetch_s if spec.runtime.prerequisites else 0.0
 
 
@@ -95,7 +93,7 @@ class AttemptTimers:
         self._armed.pop(timer, None)
 
     def postpone(self, timer: TimerKind, until: float) -> None:
-        """Move the timer to `until` if it is armed and would fire earlier."""
+        """Move the timer to `until`, if it is armed for an earlier time."""
         entry = self._armed.get(timer)
         if entry is not None and entry.due < until:
             self._armed[timer] = _Armed(until, entry.attempt, entry.phase)

@@ -1,7 +1,7 @@
 """Binds workers to devices and CPU cores of a node. Pure.
 
 A role that sets devices or CPUs (`Resources`) is bound: each of its workers sees exactly the devices reserved for it,
-and no worker of another bound role has them. The worker's cores are near its devices.
+and no other bound worker has them. Its CPU cores are close to its devices.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class FreeDevices:
         self._count = node.cores if node.cores and not node.cpus else None
 
     def take(self, spec: JobSpec, role: Role) -> WorkerShare | None:
-        """Reserve the devices and CPUs of one worker of `role`, and return them. If too few are free, reserve nothing
-        and return None.
+        """Reserve the devices and CPUs for one worker of `role`, and return them. If too few are free, return None and
+        reserve nothing.
         """
         devices, cpus = asked_devices(spec, role) or 0, asked_cpus(spec, role)
         left = self.cpus_left()
@@ -63,8 +63,8 @@ class FreeDevices:
         return cpu_list(found)
 
     def _order(self, wanted: int, devices: Collection[str]) -> list[int]:
-        """Return the memory domains (NUMA nodes) in order: those near the devices first, then those with enough free
-        CPUs, then the fullest. `wanted`: the number of CPUs needed.
+        """Return the memory domains (NUMA nodes) in the order of preference: near the devices; with enough free CPUs;
+        with the fewest free CPUs. `wanted`: the number of CPUs needed.
         """
         near = {self._node.near[device] for device in devices if device in self._node.near}
         room = [sum(map(len, cores)) for cores in self._domains]
@@ -109,8 +109,8 @@ def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
 
 
 def lack(spec: JobSpec, nodes: Sequence[NodeInfo]) -> str:
-    """Return a clause that compares the workers' needs with the nodes' devices and CPUs; empty if no
-    worker is bound.
+    """Return a clause that compares the needs of the workers with the devices and CPUs of the nodes; empty if no worker
+    is bound.
     """
     if not binds(spec):
         return ""

@@ -38,19 +38,17 @@ from holdfast.model.job_spec import RestartPolicy
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Seconds between SIGTERM and SIGKILL for processes that remain after a job has finished. No worker waits for these
-#: processes.
+#: Seconds between SIGTERM and SIGKILL for processes that are left after a job has finished. No worker waits for them.
 LEFTOVER_GRACE_S = 5.0
-#: Seconds that the nodes may take to send evidence. After that the owner explains the end with the evidence that it
-#: has.
+#: Seconds that the nodes may take to send evidence. The owner then explains the end with the evidence that has arrived.
 EVIDENCE_S = 30.0
 
 
 class AttemptJudge:
     """Explains a drained attempt, and decides what follows. It has no state: callers pass in the history.
 
-    Explaining takes time, and this code reads no clock. So there are two steps, each with a `now` of its own:
-    `understand` explains the evidence; then `conclude` makes the decision and dates it.
+    Explaining takes time, and this code reads no clock. So callers make two calls, each with the present time:
+    `understand` explains the evidence, then `conclude` decides.
     """
 
     def understand(
@@ -61,8 +59,8 @@ class AttemptJudge:
         policy: RestartPolicy,
         catalogue: Catalogue | None,
     ) -> Conclusion:
-        """Explain how the attempt ended, from its evidence, and find its signs of progress. `trial`: the attempt's
-        state. `history`: the records of earlier attempts. `catalogue`: the rows that explain exits.
+        """Explain the attempt's end from its evidence, and find its signs of progress. `trial`: the attempt's state.
+        `history`: the records of earlier attempts. `catalogue`: the rows that explain exits.
         """
         steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
         step, counts = min(steps, default=None), stood_at(evidence)
@@ -70,7 +68,7 @@ class AttemptJudge:
         signs = signs_of(evidence, counts, step, history, ran_s=ran_s, healthy_s=policy.healthy_s)
         progressed = healthy(signs) or restores(signs)
         if trial.completed:
-            # Workers that the completion policy does not need cannot be the cause of the job's end.
+            # A worker that the completion policy does not need cannot cause the job's end.
             done = trial.done()
             finished = tuple(worker for worker in evidence.workers if worker.rank in done)
             evidence = replace(evidence, workers=finished, stop=None)
@@ -102,9 +100,9 @@ class AttemptJudge:
         """Decide what follows the attempt, and return its record.
 
         `trial`: the attempt's state; `found`: its explained end. `seed`: for the jitter of the pause. `stop`: the
-        request to end the job, even if another cause ended this attempt. `spare(names)`: whether the job can place
-        every rank without these nodes or devices. `left(free)`: how often the platform may still start the job again;
-        `free`: the next run spends no restart.
+        request to end the job, if there is one, even if another cause ended this attempt. `spare(names)`: whether the
+        job can place every rank without these nodes or devices. `left(free)`: how often the platform may still start
+        the job again; `free`: the next run spends no restart.
         """
         report = found.report
         free = is_free("" if stop is None else stop.phrase, signs=found.signs)
@@ -130,7 +128,7 @@ class AttemptJudge:
 
 
 def _ended_by(stop: StopRequest | None) -> DecisionKind:
-    """Return how the job ends if the platform does not start it again after this stop request."""
+    """Return how the job ends after this stop request, if the platform does not start it again."""
     return DecisionKind.FAIL if stop is None else DecisionKind.STOP
 
 
@@ -156,7 +154,7 @@ class Draining:
         """Stop the attempt because of a failure or a request.
 
         `reason`: one clause for the user. `stop`: the request; None: a failure is the reason. `cause`: the event that
-        reported the failure or request; empty: the present event. `told`: whether `reason` has already been printed.
+        reported the failure or request; empty: the present event. `told`: whether the user has already seen `reason`.
         """
         gang, trial = self._gang, self._gang.trial
         gang.caused_by_this(cause)
@@ -169,8 +167,8 @@ class Draining:
         save_s = stop.save_s if stop is not None else 0.0
         if not told:
             gang.say(f"attempt {gang.attempt}: stopping all workers: {reason}")
-        # If the attempt failed, processes that exited workers left running get SIGTERM at the latest after half of the
-        # grace period.
+        # After a failure, leftover processes of exited workers get SIGTERM no later than after half of the grace
+        # period.
         leftover_s = min(gang.spec.timers.leftover_s, grace_s / 2) if stop is None else None
         self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s, leftover_s)
 
@@ -205,17 +203,17 @@ class Draining:
         self._gang.arm(TimerKind.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
 
     def _kill_s(self) -> float:
-        """Return the seconds from SIGKILL until a process counts as unkillable. With several nodes, a
-        lease is added.
+        """Return how many seconds after SIGKILL a process counts as unkillable. With several nodes this includes a
+        lease.
         """
         gang = self._gang
         return gang.spec.timers.kill_s + (gang.lease_s() if len(gang.trial.nodes) > 1 else 0.0)
 
     def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
-        """End the attempt because its run of the job ended at `then`, with all processes.
+        """End the attempt with all its processes, because its run of the job ended at `then`.
 
-        `request`: the stop request that names the cause. `words`: why the job continues in another run. If the attempt
-        was already being stopped, that stop remains its cause.
+        `request`: the stop request with the cause. `words`: why the job continues in another run. If the attempt was
+        already being stopped, the earlier cause remains.
         """
         gang, trial = self._gang, self._gang.trial
         if gang.phase is not Phase.DRAINING:
@@ -242,8 +240,8 @@ class Draining:
             trial.end_by(request)
         grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
         if request.source is StopSource.PLATFORM:
-            # Further signals of a platform do not shorten the stop, because the platform has announced when it kills
-            # the processes.
+            # A further signal from the platform does not shorten the stop, because the platform has announced when it
+            # kills the processes.
             trial.limit(request, now)
             trial.shorten_stop(grace_s, min(trial.save_s, request.save_s))
             self._limit(now)
@@ -251,7 +249,8 @@ class Draining:
             return
         hurries = grace_s < trial.grace_s or trial.leftover_s is not None
         if hurries or (request.final and trial.save_s) or request.everywhere:
-            # Shorten the stop: the user insists, or the workers already got the signal from outside holdfast.
+            # Shorten the stop. The user has repeated the request, or something other than holdfast has already
+            # signalled the workers.
             trial.shorten_stop(grace_s, 0.0)
             self._limit(now)
             self._orders.send(now)
@@ -265,16 +264,14 @@ class Draining:
     # -------------------------------------------------- nodes that are lost or fenced during the stop
 
     def lose(self, lost: LeftBehind) -> None:
-        """Record a node that was lost during the stop. The loss may be the cause of the stop, if it made other workers
-        fail.
-        """
+        """Record a node that was lost during the stop. Its loss may be the true cause, if it made other workers fail."""
         gang, trial = self._gang, self._gang.trial
         draining = gang.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
         if draining and any(known.exit is None for known in trial.roster.on(lost.node)):
             trial.lose(lost)
 
     def fence(self, node: str, now: float) -> None:
-        """Record that the node's lease has certainly ended, so that no process of the job is alive on the node."""
+        """Record that the node's lease has ended, so that no process of the job is alive on it."""
         if self._gang.phase is Phase.DRAINING:
             self._gang.trial.fence(node)
             if self._gang.trial.hooks is not None:
@@ -289,8 +286,8 @@ class Draining:
         drained = trial.has_drained(self._speakers.is_stopped)
         if trial.collecting or not drained:
             return
-        # A node whose lease ended without a report could not say how its workers ended. Wait a moment for evidence of
-        # other nodes, unless the last worker ended long ago.
+        # A node whose lease ended never reported how its workers ended. Wait a moment for evidence of other nodes,
+        # unless the last exit is long ago.
         if trial.fenced and not settled and (due := trial.roster.last_exit(now) + gang.spec.timers.settle_s) > now:
             if not gang.armed(TimerKind.SETTLE):
                 gang.arm(TimerKind.SETTLE, due)
@@ -298,7 +295,7 @@ class Draining:
         self._collect(now)
 
     def overdue(self, now: float) -> None:
-        """Handle the passed deadline of the hooks, of the evidence, or of the last exit."""
+        """Act on the missed deadline of the hooks, the evidence or the last exit."""
         gang, trial = self._gang, self._gang.trial
         if trial.hooks is not None:
             self.aftermath.overdue(now)
@@ -312,7 +309,7 @@ class Draining:
         self._collect(now)
 
     def recovered(self, now: float) -> None:
-        """Repeat the unanswered requests to the nodes after a restart of the owner."""
+        """Repeat the requests that nodes have not answered, after a restart of the owner."""
         if self._gang.trial.hooks is not None:
             self.aftermath.ask_again(now)
         elif self._gang.trial.collecting:
@@ -333,7 +330,7 @@ class Draining:
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Return whether the gang still waits for this evidence.
 
-        It ignores evidence of older attempts, and evidence that comes after the deadline.
+        It ignores evidence about older attempts, and evidence after the deadline.
         """
         gang = self._gang
         return event.attempt == gang.attempt and gang.phase is Phase.DRAINING and gang.trial.collecting
@@ -357,7 +354,7 @@ class Draining:
         """Make the report and the decision. Record both before acting on them."""
         gang, trial = self._gang, self._gang.trial
         found = trial.found
-        assert found is not None  # this method's timer is only set once the end is explained
+        assert found is not None  # `understand` sets this method's timer after it has explained the end
         record = self._judge.conclude(
             trial,
             found,
@@ -375,7 +372,7 @@ class Draining:
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
         trigger = PhaseTrigger.TRY_AGAIN if again else PhaseTrigger.REQUEUE if requeue else PhaseTrigger.ENOUGH
         gang.move(trigger, now, decision.reason)
-        # `move` has added the seconds in DRAINING, so `time_spent` below counts the whole phase.
+        # `move` has counted the seconds in DRAINING, so that `time_spent` below includes the whole phase.
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
         self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))
@@ -386,7 +383,7 @@ class Draining:
             self._ending.queue(now, decision.reason, record.report, _ended_by(gang.stop))
         elif gang.stop is not None and trial.stop is not gang.stop and not trial.completed:
             # A stop request arrived while the failed attempt was draining. The attempt's record keeps the failure as
-            # its cause, and the job counts as stopped.
+            # its cause, but the job counts as stopped.
             self._ending.finish_stopped(gang.stop)
         else:
             self._ending.finish(record.report, decision.kind, decision.reason)

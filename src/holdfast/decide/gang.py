@@ -1,9 +1,9 @@
 """The gang: the only state machine that starts, stops and restarts workers. It takes events and returns actions.
 
 It reads no clock, file or random number. Callers pass in `now`, and jitter follows from the job's recorded seed, so
-replaying the journal gives the same actions. A late report of an older attempt is counted. It may prove that the older
-attempt has stopped, and changes nothing in a newer attempt. `phases.TABLE` lists all transitions. `AttemptState` has
-the state of one attempt.
+replaying the journal gives the same actions. A late report about an older attempt only counts as proof that the older
+attempt has stopped. It changes nothing in a newer attempt. `phases.TABLE` lists all transitions. `AttemptState` has the
+state of one attempt.
 
 This file maps each event to a handler. The handlers are in `attempt_start`, `node_commands`, `attempt_numbers` (which
 number may be used), `agent_registry` (each node's present agent), `attempt_failures` (ends of an attempt other than a
@@ -43,7 +43,7 @@ from holdfast.model.job_spec import Seat
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Phases that end by themselves, so the job's time limit does not end the job in them.
+#: The job's time limit does not end the job in these phases, because they end soon without it.
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
 
 
@@ -101,7 +101,7 @@ class Gang(GangState):
                     self.speakers.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
             case ev.NodeSignalled():
-                pass  # do nothing: only the platform knows what the signal means, and its answer comes as another event
+                pass  # do nothing: the platform must first say what the signal means, in another event
             case ev.StopRequested():
                 self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():
@@ -111,7 +111,7 @@ class Gang(GangState):
             case ev.NodeLeft():
                 self._nodes.left(event, now)
             case ev.ChecksMoved():
-                pass  # ignore the event: only readers of the journal use it
+                pass  # ignore the event: only readers of the journal need it
             case ev.CheckFailedRunning():
                 self._troubles.check_failed(event, now)
             case ev.HangFound():
@@ -142,8 +142,7 @@ class Gang(GangState):
         return self.end_event(now)
 
     def next_wake(self) -> float | None:
-        """Return when a `Tick` is due, in seconds on the clock of `now`; None: no `Tick` is due without another
-        event."""
+        """Return when the gang needs its next `Tick`, in seconds on the clock of `now`; None: only after another event."""
         if self.phase is Phase.DONE or not self.submitted:
             return None
         wakes = [self.timers.next_due(self.attempt, self.phase)]
@@ -154,8 +153,8 @@ class Gang(GangState):
         return soonest(wakes)
 
     def floor(self, node: str) -> int:
-        """Return the newest attempt that has certainly ended on this node. The acknowledgements to the node's agent
-        contain this number.
+        """Return the newest attempt that has certainly ended on this node. Acknowledgements to the node's agent contain
+        this number.
         """
         drained = self.phase is Phase.DRAINING and self.speakers.is_stopped(node)
         between = self.phase in (Phase.BACKOFF, Phase.QUEUED, Phase.DONE) or (
@@ -164,13 +163,13 @@ class Gang(GangState):
         return self.highest if drained or between else self.attempt - 1
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        """Return whether the gang still waits for this evidence. It ignores evidence of older attempts and evidence
+        """Return whether the gang still waits for this evidence. It ignores evidence about older attempts, and evidence
         after the deadline.
         """
         return self._draining.is_asked_for(event)
 
     def view(self) -> GangView:
-        """Return the gang's present state as a frozen snapshot. The result is the same object until the next event."""
+        """Return the gang's present state as a frozen snapshot. Until the next event the result is the same object."""
         if self._view is None:
             self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
@@ -207,7 +206,7 @@ class Gang(GangState):
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
-            self.raise_term(report.term)  # another owner ran meanwhile, and its restart is missing in this journal
+            self.raise_term(report.term)  # another owner ran meanwhile, and this journal does not have its restart
         mine = report.node in self.trial.roster
         if anew and self._nodes.agent_is_back(report.node, now):
             return
@@ -226,8 +225,8 @@ class Gang(GangState):
             and report.stopped >= self.attempt
             and not self.trial.roster.all_done_on(report.node)
         ):
-            # The agent stopped the workers because its lease had run out: the owner had not acknowledged its heartbeats
-            # in time. The node is present, and is not to blame.
+            # The agent's lease ended because no acknowledgement of the owner came in time, so the agent stopped the
+            # workers. The node is up, and is not to blame.
             why = f"no word of the owner reached it for {self.spec.timers.lease_s:g} s, so its agent stopped them"
             lost = LeftBehind(node=report.node, silent_s=0.0, why=why, back=True)
             self._troubles.lose(lost, f"{report.node} lost its workers: {why}", now)
@@ -243,7 +242,7 @@ class Gang(GangState):
             self.trial.let_go(now)
             self.arm(TimerKind.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
-        # Changing the phase drops the timer of a wait for a peer's report, so do not change it during such a wait.
+        # A change of phase would drop the timer that waits for a peer's report.
         if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(TimerKind.PEER_WAIT):
             self.move(PhaseTrigger.ALL_UP, now, "all up")
             is_up = "is up" if len(roster.seats) == 1 else "are up"
@@ -256,7 +255,7 @@ class Gang(GangState):
     def _failure(self, fallen: Sequence[KnownRank], now: float) -> None:
         """Handle newly failed workers. A worker's own error stops the gang at once.
 
-        If a worker only blames a peer, or exits without a reason, wait for the errors of other workers first.
+        If a worker only blames a peer, or gives no reason, wait a moment for the errors of other workers.
         """
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
         spared = ran and self.trial.roster.verdict(self.spec) is not False
@@ -265,8 +264,8 @@ class Gang(GangState):
             self.say(f"attempt {self.attempt}: {fate}{then}", cause=self.this_event())
             then = ""
         if spared:
-            return  # do not stop the gang: the completion policy allows these workers to fail
-        # An exit status alone shows no cause: the worker may have exited because a peer did.
+            return  # do not stop the gang: the completion policy allows these failures
+        # A bare exit status shows no cause, because the worker may have exited after a peer's failure.
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now, told=True)

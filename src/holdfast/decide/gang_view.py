@@ -1,4 +1,4 @@
-"""A frozen snapshot of the gang's state, for the parts of holdfast that show it."""
+"""A frozen snapshot of the gang's state, for displays."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.model.gang_protocol import MemberState
 from holdfast.model.job_spec import Seat
 from holdfast.model.noun_base import At, Noun
 
-#: A sentence describes up to this many missing ranks with role and node.
+#: A sentence gives the role and the node of at most this many missing ranks.
 FEW = 3
-#: A sentence lists up to this many ranks or nodes by name.
+#: A sentence names at most this many ranks or nodes.
 NAMED = 8
 
 
@@ -24,7 +24,7 @@ class MemberView(Noun, frozen=True, kw_only=True):
     """The state of one rank of the present attempt, as part of a `GangView`."""
 
     seat: Seat
-    #: The rank's last reported state; None: no report about the rank in this attempt, or none since the owner
+    #: The rank's last reported state; None: no agent has reported the rank since the attempt began, or since the owner
     #: restarted.
     state: MemberState | None = None
     exit: WorkerExit | None = None
@@ -41,15 +41,15 @@ class GangView(Noun, frozen=True, kw_only=True):
     #: Whether the completion policy is met, so that the remaining workers are being stopped.
     completed: bool = False
     members: tuple[MemberView, ...] = ()
-    #: Nodes and devices that this job does not use.
+    #: The nodes and devices that this job avoids.
     avoid: frozenset[str] = frozenset()
-    #: What must happen before the phase ends, in words; empty while RUNNING and when DONE.
+    #: The condition for the end of the phase, in words; empty in RUNNING and DONE.
     waits_for: str = ""
     next_wake: At | None = None
     term: int = 1
     #: Whether an attempt has begun and has not ended.
     pending: bool = False
-    #: Why the owner has asked the platform to start the job again; empty unless the phase is QUEUED.
+    #: The reason for the request to start the job again, in the phase QUEUED; else empty.
     asked: str = ""
 
     @property
@@ -63,8 +63,8 @@ class GangView(Noun, frozen=True, kw_only=True):
 
 
 def view_of(gang: GangState, speakers: AgentRegistry, next_wake: float | None) -> GangView:
-    """Return the present state of a job. `next_wake`: when the gang needs its next `Tick`, in seconds. `gang`: the
-    job's state; `speakers`: what is known about the agents.
+    """Return the present state of a job. `gang`: the job's state; `speakers`: the facts about the agents. `next_wake`:
+    when the gang needs its next `Tick`, in seconds.
     """
     trial = gang.trial
     undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
@@ -93,7 +93,7 @@ def view_of(gang: GangState, speakers: AgentRegistry, next_wake: float | None) -
 def waits_for(
     phase: Phase, trial: AttemptState, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float
 ) -> str:
-    """Return in words what must happen before the gang's phase ends.
+    """Return the condition for the end of the gang's phase, in words.
 
     `undrained`: the nodes that may still have processes. `unheard`: the nodes that have not reported since the owner
     restarted. `due`: when the pause ends. `trial`: the attempt's state.
@@ -131,7 +131,7 @@ def waits_for(
 
 
 def _who(trial: AttemptState, ranks: tuple[int, ...]) -> str:
-    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; only the numbers if there are many ranks. `trial`: the
+    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; for many ranks return only the numbers. `trial`: the
     attempt's state.
     """
     seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]

@@ -1,4 +1,6 @@
-"""The gang's messages to the user: too few nodes or devices, a time limit, a forgotten attempt, a failing journal."""
+"""The gang's messages to users: too few nodes or devices, a time limit, a lost attempt, a journal that cannot be
+written.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ def too_few_places(
     kept_out: Sequence[DeviceStanding],
     day: Callable[[DeviceStanding], str],
 ) -> CheckFailure:
-    """Return the failure of a job that lacks healthy nodes or devices for its workers. `day`: returns, as text, since
-    when a device is excluded.
+    """Return the check failure for a job that lacks healthy nodes or devices. `kept_out`: the excluded devices. `day`:
+    returns since when a device is excluded, as text.
     """
     size, short = spec.world_size, lack(spec, nodes)
     short = short and f": {short}"
@@ -64,9 +66,7 @@ def time_limit(limit_s: float, now: float) -> StopRequest:
 
 
 def forgotten(node: str, attempt: int, now: float) -> StopRequest:
-    """Return the stop request for an attempt that is missing in the owner's journal. It ends the attempt,
-    not the job.
-    """
+    """Return the stop request for an attempt that the owner's journal has lost. It ends the attempt, not the job."""
     return StopRequest(
         reason=f"{node} is at attempt {attempt}, and the owner's journal has lost how that began",
         solution="Nothing to do: the job goes on. Look at the disk of the owner's machine if this happens again.",

@@ -1,4 +1,5 @@
-"""The gate of pre-checks decides which check runs next, whether to retry one, and what a failed check leads to. Pure.
+"""The gate runs one round of pre-checks. It decides which check runs next, whether to retry it, and how to act on its
+failure. Pure.
 
 It takes events (`Answered`, `TimePassed`) and returns instructions (`Start`, `Kill`). Callers pass in `now`.
 Independent checks run in parallel, the others one after another in the order of the job. The gate never waits:
@@ -33,12 +34,12 @@ class CheckStep(Noun, frozen=True, kw_only=True):
     #: The number of retries after a failed or inconclusive run of the check.
     retries: int = 3
     interval_s: float = 5.0
-    #: The time limit of the check with all its retries, from its first start.
+    #: The time limit of the check, from its first start to its last retry.
     limit_s: float = 60.0
     #: Whether the check must not run at the same time as another one.
     alone: bool = True
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
-    #: Whether a failure of the check only prints a warning, so that the job still starts.
+    #: Whether a failure of the check only prints a warning. The job then starts all the same.
     only_warn: bool = False
 
 
@@ -50,17 +51,17 @@ class GatePlan(Noun, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     #: The checks in order; empty: no checks, and the round's state is DISABLED.
     steps: tuple[CheckStep, ...] = ()
-    #: The number of nodes that the job needs. If a failed check would leave fewer, the gate asks for replacements.
+    #: The number of nodes that the job needs. If a failed check leaves fewer, the gate requests replacements.
     needed: int = 1
     #: The time limit of the whole round, in seconds; None: no limit.
     deadline_s: float | None = None
-    #: Whether to run the remaining checks after one has failed, as `holdfast check` does.
+    #: Whether the remaining checks run after a failure, as in `holdfast check`.
     keep_going: bool = False
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """A run of a check has ended. `step`: the check's index in the plan. `tried`: the number of this run. The gate
-    ignores results of earlier runs.
+    """A run of a check has ended. `step`: the check's index in the plan. `tried`: the number of the run. The gate
+    ignores a result of an earlier run.
     """
 
     step: int
@@ -69,7 +70,7 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 class TimePassed(Message, frozen=True, kw_only=True):
-    """The time has come that `Gate.next_wake` returned."""
+    """The time that `Gate.next_wake` returned has come."""
 
 
 class Start(Message, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ class Start(Message, frozen=True, kw_only=True):
 
 
 class Kill(Message, frozen=True, kw_only=True):
-    """Kill this run of a check, with all its child processes."""
+    """Kill this run of a check with all its child processes."""
 
     step: int
     tried: int
@@ -116,7 +117,7 @@ class _CheckProgress:
     tried: int = 0
     deadline: float = 0.0
     due: float = 0.0
-    #: The last result that was a failure or inconclusive.
+    #: The latest failure or inconclusive result.
     bad: Finding | None = None
     final: Finding | None = None
     action: FailedAction | None = None
@@ -164,8 +165,8 @@ class Gate:
         return min(times, default=None)
 
     def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
-        """Return for each check in order: its step in the plan, its state, the number of its runs, and its
-        last result.
+        """Return for each check, in order: its step in the plan, its state, the number of its runs, and its last
+        result.
         """
         return [(line.step, line.progress, line.tried, line.final or line.bad) for line in self._lines]
 
@@ -189,8 +190,7 @@ class Gate:
                     raise AssertionError(f"{action.kind!r} fails nothing")
                 case _:
                     assert_never(action.kind)
-        # The report shows the failed check whose action is most severe; of several such checks, the first in the job's
-        # order.
+        # Show the failed check with the most severe action; of several, show the first in the job's order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
         warnings += [f"{line.step.name} failed too: {check_message(line.final)}" for line in failed[1:]]
         return ChecksFinished(
@@ -221,7 +221,7 @@ class Gate:
         )
 
     def _advance(self, now: float) -> list[Instruction]:
-        """Start the retries that are due. Then start the next block of parallel checks, or the next check that runs
+        """Start the retries that are due. Then start the next group of parallel checks, or the next check that must run
         alone.
         """
         out: list[Instruction] = []
@@ -277,7 +277,7 @@ class Gate:
 
     def _may_retry(self, line: _CheckProgress, finding: Finding, now: float) -> bool:
         if finding.answer is CheckOutcome.BAD and (_is_note(line, finding) or _aborts(finding)):
-            # no retry: the failure only causes a warning, or its check requests that the job stops at once
+            # Do not retry: the failure only causes a warning, or the check requests an immediate stop of the job.
             return False
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
@@ -286,7 +286,7 @@ class Gate:
         return now + line.step.interval_s < line.deadline
 
     def _settle(self, line: _CheckProgress) -> list[Instruction]:
-        """Act on the last failed or inconclusive result of this check, because no retry is left."""
+        """Act on the last bad result of this check, because it has no retry left."""
         finding = line.bad
         assert finding is not None
         line.final = finding
@@ -317,9 +317,9 @@ class Gate:
         return out
 
     def _choose(self, finding: Finding, actions: tuple[FailedAction, ...]) -> FailedAction:
-        """Return the action to take after a failed check: the mildest of the requested ones that can help.
+        """Return the action after a failed check: the mildest requested action that can help.
 
-        To leave out nodes only helps if they are nodes of this round and enough other nodes are left.
+        Leaving out nodes helps only if they belong to this round, and if enough other nodes are left.
         """
         left_out: FailedAction | None = None
         for action in sorted(actions, key=lambda action: action.kind):
@@ -380,7 +380,7 @@ def _is_note(line: _CheckProgress, finding: Finding) -> bool:
 
 
 def _aborts(finding: Finding) -> bool:
-    """Return whether stopping the job is the only action that the failed check requests."""
+    """Return whether the failed check requests that the job stops, and nothing else."""
     return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)
 
 
@@ -390,7 +390,7 @@ def check_message(finding: Finding | None) -> str:
 
 
 def failure_of(check: str, finding: Finding | None, action: FailedAction | None) -> CheckFailure:
-    """Return the failure of a check for the job's report, from the check's result and the chosen action."""
+    """Return the failure of a check for the job's report. `action`: the action that the gate has chosen."""
     assert finding is not None  # a check cannot fail without a result
     inconclusive = finding.answer is CheckOutcome.INCONCLUSIVE
     solution = finding.solution

@@ -1,4 +1,4 @@
-"""Continues the attempts after the platform has started the job again. Ends the job if the platform refuses."""
+"""Continues a job after the platform has started it again, or ends the job if the platform refuses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: Maximum number of answers of the platform (Slurm or Kubernetes) that are kept as evidence about one attempt.
+#: The evidence about one attempt has at most this many answers of the platform (Slurm or Kubernetes).
 MOST_SAID = 16
 
 
 class Resuming:
-    """Continues the job after the platform has started it again.
+    """Continues a job after the platform has started it again.
 
-    Attempt numbers, records, budgets and avoided devices carry over.
+    Attempt numbers, records, budgets and avoided devices carry over to the new run.
     """
 
     def __init__(self, gang: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
@@ -29,9 +29,9 @@ class Resuming:
         self._ending = ending
 
     def resumed(self, event: ev.JobResumed, now: float) -> float | None:
-        """Continue the job in a new run. Return the seconds during which no process of the job was alive.
+        """Continue the job in a new run. Return how many seconds passed without any process of the job.
 
-        Return None if the owner already knows this run, or the job is over.
+        Return None if the owner already knows this run, or if the job is over.
         """
         gang = self._gang
         if not gang.submitted or gang.phase is Phase.DONE or event.run <= gang.run:
@@ -65,24 +65,24 @@ class Resuming:
         return now - then
 
     def refused(self, event: ev.RequeueRefused, now: float) -> None:
-        """End the job with its present cause, because the platform refuses to start it again."""
+        """End the job with its present cause, because the platform refuses another run."""
         if self._gang.phase is Phase.QUEUED and event.run == self._gang.run:
             self._give_up(event.reason, now)
 
     def unanswered(self, now: float) -> None:
-        """End the job, because the platform was asked to start it again and has not ended this run in time."""
+        """End the job, because the platform has not ended this run in time. The owner had requested another run."""
         self._give_up(f"the platform was asked, and this run goes on {now - self._gang.entered_at:.0f} s later", now)
 
     def _give_up(self, why: str, now: float) -> None:
         gang = self._gang
-        assert gang.asked is not None  # the request is stored by every transition to QUEUED
+        assert gang.asked is not None  # every transition to QUEUED stores the request
         gang.caused_by_this()
         gang.say(f"not queued again: {why}")
         gang.move(PhaseTrigger.REFUSED, now, why)
         self._ending.finish(gang.asked.report, gang.asked.kind, f"not queued again: {why}")
 
     def said(self, event: ev.PlatformSaid) -> None:
-        """Add the platform's answer to a query of the owner to the evidence of the attempt.
+        """Add the platform's answer to the evidence about the attempt.
 
         Before the first attempt, add it to the evidence about nodes that do not join.
         """

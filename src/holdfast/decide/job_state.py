@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 #: The number of latest transitions that `story` keeps.
 STORY = 256
-#: Maximum length of a transition's reason in `story`, in characters.
+#: The longest reason of a transition in `story`, in characters.
 STORY_TEXT = 200
 
 
 class PendingRequeue(msgspec.Struct, frozen=True):
-    """A request to the platform to start the job again, and how the job ends if the platform refuses it."""
+    """A request to the platform for another run of the job. It also says how the job ends if the platform refuses."""
 
     reason: str
     report: ExitReport
@@ -58,18 +58,18 @@ class GangState:
         self.catalogue = catalogue
         self.phase: Phase = FIRST
         self.attempt = 0
-        #: The highest attempt number that the owner or any node knows. It exceeds `attempt` if the journal lost its
-        #: last events.
+        #: The highest attempt number that the owner or any node knows. It is higher than `attempt` if the journal has
+        #: lost its last events.
         self.highest = 0
-        #: The owner's term, a number in every command. It rises with each restart of the owner.
+        #: The owner's term, which every command contains. It rises with each restart of the owner.
         self.term = 1
-        #: How often the platform has started the job again.
+        #: The number of the present run: how often the platform has started the job again.
         self.run = 0
-        #: The last attempt before the present run of the job; 0: there was none.
+        #: The last attempt before the present run of the job; 0: this is the first run.
         self.began_after = 0
-        #: The unanswered request to the platform to start the job again, while the job is QUEUED; else None.
+        #: The request for another run, until the platform answers it (phase QUEUED); else None.
         self.asked: PendingRequeue | None = None
-        #: The number of requeues that did not follow an attempt, so that no attempt's record counts them.
+        #: The number of requeues that followed no attempt, so that no attempt's record counts them.
         self.unrecorded = 0
         #: When the last event was handled, in seconds.
         self.handled_at = 0.0
@@ -78,14 +78,14 @@ class GangState:
         #: All nodes that have joined, by name, including those that are absent now.
         self.known: Mapping[str, NodeInfo] = self._known
         self._absent: dict[str, str] = {}
-        #: Node → why it cannot be used until its agent reports again.
+        #: Node → why it cannot be used, until its agent reports again.
         self.absent: Mapping[str, str] = self._absent
         self._left: set[str] = set()
-        #: The absent nodes whose agent has left. Such a node is only usable again after a hello (an agent's first
-        #: message).
+        #: The absent nodes whose agents have left. Such a node can only be used again after a hello, the first message
+        #: of a new agent.
         self.left: AbstractSet[str] = self._left
         self._no_room: dict[int, str] = {}
-        #: The places of missing nodes for which the platform has no room now → the platform's own words.
+        #: Place of a missing node → why the platform has no room for the node now, in the platform's words.
         self.no_room: Mapping[int, str] = self._no_room
         #: The nodes of the last attempt whose ranks were placed, in the order of their ranks.
         self.line: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class GangState:
         self.kept_out: tuple[DeviceStanding, ...] = ()
         self.utc_offset_s = 0.0
         self.report: JobReport | None = None
-        #: The stop request that ends the job when its attempt ends; None: there is none.
+        #: The stop request that ends the job after its present attempt; None: there is none.
         self.stop: StopRequest | None = None
         #: When the pause before the next attempt ends, in seconds.
         self.due = 0.0
@@ -106,15 +106,15 @@ class GangState:
         #: When the present phase began, in seconds.
         self.entered_at = 0.0
         self.stale_reports = 0
-        #: The event that led to the job's present state, such as `agent-reported:17` (kind and number); see
-        #: `caused_by_this`.
+        #: The event that led to the job's present state, as kind and number: `agent-reported:17` (see
+        #: `caused_by_this`).
         self.cause = ""
         #: The event that is being handled, or was handled last.
         self.event: ev.Event | None = None
-        #: The number of handled events, which is also the present event's number in the job's journal.
+        #: The number of handled events. It is also the number of the present event in the job's journal.
         self.events = 0
         self.timers = timers()
-        #: The actions that result from the present event, in the order to perform them.
+        #: The actions that follow from the present event, in the order to perform them.
         self._out: list[Action] = []
         self._roster = roster
         self._spec: JobSpec | None = None
@@ -140,23 +140,20 @@ class GangState:
         ]
 
     def this_event(self) -> str:
-        """Return the kind and number of the event that is being handled, such as `agent-reported:17`; empty before the
-        first event.
-        """
+        """Return the kind and number of the present event, such as `agent-reported:17`; empty before the first event."""
         if self.event is None:
             return ""
         return f"{self.event.__struct_config__.tag}:{self.events}".replace("_", "-")
 
     def caused_by_this(self, cause: str = "") -> None:
-        """Name the present event (or `cause`, if set) as the cause of all following actions, until the next call."""
+        """Make the present event (or `cause`, if set) the recorded cause of all following actions, until the next call."""
         self.cause = cause or self.this_event()
 
     def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
-        """Change the phase as the transition table says for `trigger`, and add the time in the old phase to the
-        attempt's time.
+        """Change the phase by the transition table, and add the seconds in the old phase to the attempt's time.
 
-        Raises `InvalidTransition`, without any change, if the table has no such transition. `why`: the reason, for
-        `story`.
+        Raises `InvalidTransition`, without any change, if the table has no transition for `trigger`. `why`: the reason,
+        for `story`.
         """
         target = TABLE.get((self.phase, trigger))
         if target is None:
@@ -167,7 +164,7 @@ class GangState:
         self._story.append((now, self.attempt, self.phase, self.cause, why[:STORY_TEXT]))
 
     def count_since(self, now: float) -> None:
-        """Count the seconds of the present phase from `now` on, not from its beginning."""
+        """Restart the clock of the present phase at `now`."""
         self.entered_at = now
 
     # --------------------------------------------------------------------------- the present event and its actions
@@ -177,7 +174,7 @@ class GangState:
         self.events += 1
 
     def end_event(self, now: float) -> list[Action]:
-        """Return the actions that result from the present event, in the order to perform them."""
+        """Return the actions that follow from the present event, in the order to perform them."""
         self.handled_at = now
         out, self._out = self._out, []
         return out
@@ -187,7 +184,7 @@ class GangState:
         self._out.extend(actions)
 
     def count_stale(self) -> None:
-        """Count a report of an agent that arrived too late to change anything."""
+        """Count a report that arrived too late to change anything."""
         self.stale_reports += 1
 
     # -------------------------------------------------------------------- changes of the job as a whole
@@ -201,9 +198,9 @@ class GangState:
         self.utc_offset_s = event.utc_offset_s
 
     def resume(self, event: ev.JobResumed) -> None:
-        """Use the new run's nodes, job specification and term.
+        """Take over the new run's nodes, job specification and term.
 
-        A stop request that was to end only the previous run is fulfilled now.
+        A stop request that only ended the previous run is done now.
         """
         self.run, self.began_after = event.run, self.highest
         self.raise_term()
@@ -219,13 +216,11 @@ class GangState:
             self.stop = None
 
     def raise_term(self, above: int = 0) -> None:
-        """Raise the owner's term, because a new owner begins. `above`: a term that an agent has reported; the new term
-        is higher.
-        """
+        """Raise the owner's term for a new owner. `above`: a term that an agent has reported; the new term is higher."""
         self.term = max(self.term, above) + 1
 
     def end_with(self, request: StopRequest) -> None:
-        """Record the stop request that ends the job when its attempt ends."""
+        """Record the stop request that ends the job after its present attempt."""
         self.stop = request
 
     def ask_requeue(self, asked: PendingRequeue) -> None:
@@ -254,25 +249,23 @@ class GangState:
         del self._absent[node]
 
     def leave(self, node: str) -> None:
-        """Record that the node's agent has left. The node is only usable again after a hello (an agent's first
-        message).
+        """Record that the node's agent has left. The node can only be used again after a hello, the first message of a
+        new agent.
         """
         self._left.add(node)
 
     def change_room(self, place: int, words: str) -> None:
-        """Record whether the platform has room for a missing node. `words`: why not; empty: it has room."""
+        """Record whether the platform has room for a missing node. `words`: why it has none; empty: it has room."""
         self._no_room.pop(place, None)
         if words:
             self._no_room[place] = words
 
     def forget_room(self) -> None:
-        """Forget for which nodes the platform has no room. Its watch reports that anew."""
+        """Forget which nodes the platform has no room for. The platform's watch reports that again."""
         self._no_room.clear()
 
     def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
-        """Exclude these devices from the next attempts. `kept`: the devices and why; `names`: their names
-        in the job.
-        """
+        """Exclude devices from the next attempts. `kept`: the devices, with reasons; `names`: their names in the job."""
         self.kept_out += tuple(kept)
         self._avoid.update(names)
 
@@ -286,7 +279,7 @@ class GangState:
     # ------------------------------------------------------------------------------- changes of attempts
 
     def begin_attempt(self, now: float) -> None:
-        """Begin an attempt with the next number. The wait before it counts as a part of the attempt's time."""
+        """Begin an attempt with the next number. The wait before it counts towards the attempt's time."""
         self.attempt = self.highest = self.highest + 1
         waited = {"backoff": max(0.0, now - self.entered_at)}
         if self.phase is Phase.ASSEMBLING:
@@ -295,22 +288,22 @@ class GangState:
         self.entered_at = now
 
     def raise_highest(self, attempt: int) -> None:
-        """Record an attempt number that a node has reported, if it is the highest so far."""
+        """Record the attempt number that a node has reported, if it is the highest so far."""
         self.highest = max(self.highest, attempt)
 
     def adopt_highest(self, now: float) -> None:
-        """Make the attempt with the highest reported number the present attempt."""
+        """Make the attempt with the highest reported number the present one."""
         self.attempt = self.highest
         self._try_next(now, {"backoff": 0.0})
 
     def _try_next(self, now: float, waited: dict[str, float]) -> None:
-        """Create the state of the present attempt, with nothing carried over from the previous one. `waited`: phase →
+        """Create the state of the present attempt. Nothing carries over from the previous one. `waited`: phase →
         seconds.
         """
         self.trial = AttemptState(self.attempt, now, waited, roster=self._roster)
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
-        """Assign the attempt's ranks to `seats`, and keep the order of the nodes for the next attempt."""
+        """Place the attempt's ranks on `seats`, and keep the order of the nodes for the next attempt."""
         self.trial.seat(seats, self.addresses() if self.many else {})
         self.line = self.trial.roster.nodes
 
@@ -320,7 +313,7 @@ class GangState:
         self.emit(RecordAttempt(record=record, cause=self.cause))
 
     def decide_anew(self, decision: Decision) -> None:
-        """Replace the decision after the last attempt. The attempt that this decision announced never came."""
+        """Replace the decision after the last attempt, because the attempt that it announced never began."""
         self._records[-1] = replace(self._records[-1], decision=decision)
 
     def pause_until(self, due: float) -> None:
@@ -329,9 +322,7 @@ class GangState:
     # ------------------------------------------------------------------------------------------ output and timers
 
     def say(self, text: str, *, cause: str = "") -> None:
-        """Print one line for the user. `cause`: the event that caused it; empty: the event that led to the present
-        state.
-        """
+        """Print one line for the user. `cause`: the event behind it; empty: the event that led to the present state."""
         self.emit(Say(text=text, cause=cause or self.cause))
 
     def arm(self, timer: TimerKind, due: float) -> None:
@@ -351,7 +342,7 @@ class GangState:
         return self.spec.nodes.many or len(self.known) > 1
 
     def addresses(self) -> dict[str, str]:
-        """Return node → the address at which its peers reach it."""
+        """Return node → the address by which its peers reach it."""
         return {node.name: node.address for node in self.nodes if node.address}
 
     @property
@@ -364,12 +355,12 @@ class GangState:
         return tuple(self.records) if self.submitted else None
 
     def here(self) -> tuple[str, ...]:
-        """Return the usable nodes: they have joined, are not lost and are not avoided."""
+        """Return the usable nodes: present, and not avoided."""
         return tuple(name for name in self.known if name not in self.absent and name not in self.avoid)
 
     def places(self, without: Collection[str] = (), among: Collection[str] | None = None) -> tuple[Seat, ...] | None:
-        """Return a seat (node and devices) for every rank; None if too few are left. `without`: nodes and devices not
-        to use, in addition to the avoided ones. `among`: the only nodes to use; None: all.
+        """Return the placement of every rank; None if too few nodes or devices are left. `without`: further nodes and
+        devices to avoid. `among`: the only nodes to use; None: all.
         """
         avoid = {*self.avoid, *without} if without else self.avoid
         if not self.many:
@@ -387,12 +378,12 @@ class GangState:
     def names_on(self, node: str, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names in the job of a node's devices: `gpu-2/npu0` for `npu0`.
 
-        In a job on one machine the names are equal.
+        On a single machine these names are equal.
         """
         return on_node(self.known.get(node) if self.many else None, names)
 
     def where(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Convert device names of a report, such as `gpu3` on its node, to the names that are unique in the job."""
+        """Convert a report's device names, such as `gpu3` on its node, to names that are unique in the job."""
         found = self.trial.found
         first = found.report.first if found is not None else None
         nodes = {fault.event.device: fault.event.node for fault in self.trial.faults}
@@ -400,7 +391,7 @@ class GangState:
         return tuple(each for name in names for each in self.names_on(nodes.get(name, at), (name,)))
 
     def node_of(self, name: str) -> str:
-        """Return the node to which an avoided name belongs (the name of a node or a device); empty if unknown."""
+        """Return the node of an avoided name, which is the name of a node or of a device; empty if unknown."""
         if name in self.known:
             return name
         node, device, _ = name.partition("/")
@@ -410,13 +401,13 @@ class GangState:
         return next(on, "")
 
     def ports_to_ask(self) -> dict[str, int]:
-        """Return how many ports each node must reserve if the next attempt has the present nodes."""
+        """Return node → the number of ports that it must reserve, if the next attempt runs on the present nodes."""
         if not self.spec.tells_peers:
             return {}
         return ports_needed(self.spec, self.places() or ())
 
     def first_node(self) -> str:
-        """Return the node that rank 0 would get now; empty if the ranks do not fit on the usable nodes."""
+        """Return the node that would get rank 0 now; empty if the usable nodes are too few."""
         nodes = self.line_up(self.avoid)
         return nodes[0].name if nodes else ""
 
@@ -427,6 +418,6 @@ class GangState:
             self.emit(Avoid(names=fresh, reason=reason, cause=self.cause))
 
     def lease_s(self) -> float:
-        """Return the seconds of a lease. After such a silence no process of the silent node can be alive."""
+        """Return the length of a lease in seconds. After such a silence the node has no live process of the job."""
         timers = self.spec.timers
         return timers.lease_s + timers.drift_s + timers.beat_s

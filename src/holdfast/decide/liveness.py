@@ -1,9 +1,9 @@
-"""Detects silent nodes from the times of their agents' last reports. Pure: callers pass in `now`, and get events.
+"""Detects silent nodes from the arrival times of heartbeats. Pure: callers pass in `now`, and get events.
 
 A node counts as silent one lease after its agent's last heartbeat. The owner then stops an attempt that uses the node.
-The node is fenced (known to have no live process) a little later: after one lease, the clocks' drift and one beat (the
-interval between heartbeats). By then the agent's lease is over, because it counts from a heartbeat that was sent before
-the owner received the last one, and the agent has had one beat to kill its processes.
+A little later the node counts as fenced: it certainly has no live process of the job. The extra time covers the drift
+of the clocks, and one interval between heartbeats, in which the agent kills its processes. By then the agent's lease is
+over too, because it counts from the sending of a heartbeat.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ HISTORY = 3
 class _Word(msgspec.Struct):
     """The last heartbeat of one node's agent.
 
-    `said_at`: when an event last reported the silence since this heartbeat (seconds); None: not yet.
+    `said_at`: when the silence since this heartbeat was last reported as an event (seconds); None: not yet.
     """
 
     boot: int
     heard_at: float
     said_at: float | None = None
-    #: When the heartbeats before the last one arrived. The report of a lost node shows these times.
+    #: When the heartbeats before the last one arrived. The report about a lost node shows these times.
     before: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=HISTORY))
 
 
 class Liveness:
     """Watches the nodes of one job. All times are seconds on the owner's clock.
 
-    While a silence lasts it is reported again every beat, so that an attempt that begins meanwhile also gets the event.
+    A silence is reported again at every heartbeat interval, so that an attempt that begins meanwhile gets the event
+    too.
     """
 
     def __init__(self, timers: Timers) -> None:
@@ -47,9 +48,10 @@ class Liveness:
         self._wake: float | None = None
 
     def expect(self, nodes: Iterable[str], now: float, boots: Mapping[str, int] | None = None) -> None:
-        """Expect heartbeats of these nodes from now on. Also call this after the owner was away.
+        """Expect heartbeats of these nodes from now on, also after the owner was away.
 
-        `boots`: node → the last known boot of its agent. A `NodeFenced` event with another boot would have no effect.
+        `boots`: node → the last known boot number of its agent. The gang ignores a `NodeFenced` event with another
+        number.
         """
         for node in nodes:
             word = self._words.get(node)
@@ -58,8 +60,8 @@ class Liveness:
         self._look_again()
 
     def heard(self, node: str, boot: int, now: float) -> bool:
-        """Record when an agent last reported. Return False for a report of the node's earlier agent, which the owner
-        must not acknowledge.
+        """Record an agent's report. Return False if the agent has been replaced; the owner must not acknowledge such a
+        report.
         """
         word = self._words.get(node)
         if word is None:
@@ -78,10 +80,10 @@ class Liveness:
         return word.heard_at if word is not None else None
 
     def forget(self, node: str, boot: int) -> None:
-        """Stop watching a node, because its agent has ended with all its processes."""
+        """Stop watching a node, because its agent and all its processes have ended."""
         word = self._words.get(node)
         if word is not None and word.boot <= boot:
-            # `_wake` may be too early now; an early call of `due` costs less than a scan of all nodes
+            # `_wake` may now be too early. An early call of `due` costs less than a scan of all nodes.
             del self._words[node]
 
     def next_wake(self) -> float | None:
@@ -89,13 +91,13 @@ class Liveness:
         return self._wake
 
     def due(self, now: float) -> list[NodeSilent | NodeFenced]:
-        """Return an event for each silent node, and for each node whose lease has certainly ended. Each event is
-        repeated every beat.
+        """Return an event for each silent node, and for each node whose lease has certainly ended. The events repeat at
+        every heartbeat interval.
         """
         if self._wake is None or now < self._wake:
             return []
         if now > self._wake + self._beat_s:
-            # If the owner itself was suspended or starved, reports that arrived meanwhile are still unread. So count no
+            # If the owner was suspended or starved, it has not read the reports that arrived meanwhile. So count no
             # node as silent yet.
             for word in self._words.values():
                 word.heard_at = max(word.heard_at, now - self.silent_s + self._beat_s)
@@ -119,5 +121,5 @@ class Liveness:
         return min(again, fence) if word.said_at < fence else again
 
     def _look_again(self) -> None:
-        # A heartbeat can only postpone a node's next event, so this minimum stays early enough until the next call.
+        # A heartbeat can only postpone an event, so this minimum is never too late.
         self._wake = min(map(self._next, self._words.values()), default=None)

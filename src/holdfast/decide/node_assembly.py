@@ -1,6 +1,4 @@
-"""Tracks which nodes are present: nodes join, leave and get lost. Decides whether enough are present to begin an
-attempt.
-"""
+"""Tracks which nodes of a job are present, and decides whether they are enough to begin an attempt."""
 
 from __future__ import annotations
 
@@ -16,27 +14,27 @@ from holdfast.model.human_format import with_address
 from holdfast.model.job_spec import NodeInfo
 from holdfast.model.phrases import Phrase
 
-#: The owner prints the name of each joining node for up to this many nodes. For later ones it only prints a count from
-#: time to time.
+#: The owner prints the names of the first nodes that join, up to this many. Then it only prints the number from time to
+#: time.
 SAID = 32
 
 
 class Assembly:
-    """The present nodes of a job that may have several nodes. Times are seconds on the clock of `now`."""
+    """The present nodes of a job that may have several. Times are seconds on the clock of `now`."""
 
     def __init__(self, gang: GangState) -> None:
         self._gang = gang
-        #: The nodes that can take part in an attempt. Kept because thousands may join one by one, and each would need a
-        #: scan of all nodes.
+        #: The nodes that can take part in an attempt. They are kept, because a scan of all nodes for each of thousands
+        #: that join would be slow.
         self._able: set[str] = set()
-        #: The number of avoided names, and the number of the run, for which `_able` was computed. If either has
-        #: changed, `_able` is out of date.
+        #: The number of avoided names and the number of the run for which `_able` was computed. If either has changed,
+        #: `_able` must be computed again.
         self._judged_by = (-1, 0)
 
     # -------------------------------------------------------------------------------- which nodes are present
 
     def joined(self, event: ev.NodeJoined) -> bool:
-        """Add the node of an admitted agent. Return False if the agent's hello (its first message) has nothing new."""
+        """Add the node of an admitted agent. Return False if the agent's hello (its first message) brings nothing new."""
         gang, node = self._gang, event.node
         names = on_node(node, (kept.device for kept in event.kept_out))
         fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in gang.avoid]
@@ -101,8 +99,8 @@ class Assembly:
     def enough(self) -> bool:
         """Return whether the gang may begin at once.
 
-        The first attempt waits for all nodes that the job requests. Later attempts begin as soon as every rank can be
-        placed, or wait a moment for a lost node's replacement (`refills`).
+        The first attempt waits for all requested nodes. A later attempt begins when every rank has a place; it may
+        first wait a moment for a lost node's replacement (`refills`).
         """
         gang, plan = self._gang, self._gang.spec.nodes
         if self._first:
@@ -110,15 +108,15 @@ class Assembly:
         return gang.places() is not None and not self.refills()
 
     def refills(self) -> bool:
-        """Return whether a gang that could go on smaller waits for another node. It does not wait if the platform has
-        no room for any of the missing nodes.
+        """Return whether a gang that could run smaller waits for another node. It does not wait if the platform has no
+        room for the missing nodes.
         """
         gang, plan, count = self._gang, self._gang.spec.nodes, self.count()
         missing = plan.most + plan.spares - count
         return plan.refill_s > 0 and not self._first and count < plan.most and missing > len(gang.no_room)
 
     def may_begin_smaller(self) -> bool:
-        """Return whether an attempt begins with fewer nodes than the job requests, after the wait for others."""
+        """Return whether an attempt begins with fewer nodes than requested, now that the wait for others is over."""
         gang = self._gang
         return self.at_least() and (self._first or (gang.spec.nodes.refill_s > 0 and gang.places() is not None))
 
@@ -131,13 +129,13 @@ class Assembly:
         return self._gang.spec.nodes.many and self._gang.attempt == self._gang.began_after
 
     def may_wait(self) -> bool:
-        """Return whether to wait for more nodes. If the job lists its nodes from the start, only a lost node can come
-        back.
+        """Return whether to wait for more nodes. If the job lists its nodes from the start, the only nodes that can
+        still come are lost ones.
         """
         return self._gang.spec.nodes.many or bool(self._gang.absent)
 
     def wait(self, now: float) -> None:
-        """Wait for enough nodes to join, for a limited time."""
+        """Wait for enough nodes, up to a time limit."""
         gang, plan = self._gang, self._gang.spec.nodes
         gang.move(PhaseTrigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
         gang.arm(TimerKind.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
@@ -151,8 +149,8 @@ class Assembly:
             gang.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
 
     def call(self, now: float) -> None:
-        """Begin the short wait for further nodes if enough are present. Each node that joins a first attempt restarts
-        the wait (the last call); the wait for a lost node's replacement has one limit.
+        """Begin the short wait for further nodes, if enough are present. In a first attempt each node that joins
+        restarts this wait. The wait for a lost node's replacement has a fixed limit.
         """
         gang, plan = self._gang, self._gang.spec.nodes
         if not self.may_begin_smaller():
@@ -163,9 +161,7 @@ class Assembly:
             gang.arm(TimerKind.LAST_CALL, now + plan.refill_s)
 
     def growth(self, now: float) -> StopRequest | None:
-        """Return a request to stop the running attempt, so that a larger one can use new nodes; None if there is no
-        reason.
-        """
+        """Return a request to stop the running attempt, so that a larger attempt can use new nodes; None: go on."""
         gang, plan = self._gang, self._gang.spec.nodes
         before = len(gang.trial.roster.nodes)
         if not plan.grow or gang.phase is not Phase.RUNNING or before >= plan.most:
@@ -196,7 +192,7 @@ class Assembly:
         return f"{count} ({inside})" if inside else count
 
     def muster(self, now: float) -> GangShortfall:
-        """Return the evidence, for the report, about the nodes that did not join in time."""
+        """Return the evidence about the nodes that did not join in time."""
         gang, plan = self._gang, self._gang.spec.nodes
         good = self.fit()
         names = {node.name for node in good}
@@ -217,7 +213,7 @@ class Assembly:
 
 
 def waits_for(gang: GangState) -> str:
-    """Return in words which nodes an ASSEMBLING gang waits for. `gang`: the job's state."""
+    """Return in words which nodes a gang in ASSEMBLING waits for. `gang`: the job's state."""
     plan, assembly = gang.spec.nodes, Assembly(gang)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"

@@ -1,5 +1,5 @@
-"""Handles nodes that join, leave, fall silent or come back, and restarts of the owner. Only for a gang of several
-nodes.
+"""Handles nodes that join, leave, fall silent or come back, and restarts of the owner. Only jobs of several nodes use
+it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from holdfast.model.evidence import LeftBehind, MemoryKill
 
 
 class Nodes:
-    """Handles changes of the set of present nodes. As a result it begins an attempt, continues it, or
-    waits for nodes.
-    """
+    """Handles changes of the set of present nodes: begins an attempt, continues it, or waits for nodes."""
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class Nodes:
         if self._speakers.is_dead(event.node.name, event.boot):
             return
         if not self._assembly.joined(event) and boot == event.boot:
-            return  # do nothing: the agent has only reconnected, so its node is as before
+            return  # do nothing: the agent has only reconnected, and its node has not changed
         if gang.phase is Phase.DRAINING and gang.trial.forgotten and event.node.name not in gang.trial.nodes:
             gang.trial.drain_again((*gang.trial.nodes, event.node.name))
             self._draining.begin_again(now)
@@ -74,7 +72,7 @@ class Nodes:
         gang.leave(event.node)
         self._troubles.left(event, now)
         if event.fenced:
-            # The node's agent is gone and will not report the end of its workers.
+            # The agent that left cannot report the end of its workers.
             self._speakers.busy.pop(event.node, None)
             self._draining.fence(event.node, now)
         self.look(now)
@@ -94,7 +92,7 @@ class Nodes:
             self.look(now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
-        """Handle the silence of a node's agent that has lasted a whole lease."""
+        """Handle a node whose agent has been silent for a whole lease."""
         gang = self._gang
         if gang.many:
             self._assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
@@ -103,13 +101,13 @@ class Nodes:
             self.look(now)
 
     def heard(self, node: str, now: float) -> None:
-        """Handle an agent's report. Its node may have counted as lost."""
+        """Handle an agent's report. If its node counted as lost, the node is back."""
         if self._assembly.heard(node):
             self.look(now, came=True)
 
     def look(self, now: float, *, came: bool = False) -> None:
-        """Begin an attempt, or wait, after the set of nodes has changed. `came`: whether a node has joined
-        or is back.
+        """Begin an attempt, or wait, after the set of present nodes has changed. `came`: whether a node has joined or
+        come back.
         """
         gang = self._gang
         if gang.phase is Phase.ASSEMBLING:
@@ -125,7 +123,7 @@ class Nodes:
             self.grow(now)
 
     def grow(self, now: float) -> None:
-        """Stop the running attempt so that a larger one can begin, if the job uses new nodes at once."""
+        """Stop the running attempt for a larger one, if the job uses new nodes at once."""
         if request := self._assembly.growth(now):
             self._draining.stop_for(request.reason, now, request)
 
@@ -135,7 +133,7 @@ class Nodes:
             self._beginning.assembled(now)
 
     def unassembled(self, now: float) -> None:
-        """Begin an attempt with fewer nodes, or end the job, because nodes have taken too long to join."""
+        """Begin an attempt with fewer nodes, or end the job, because the time limit for nodes to join is over."""
         gang = self._gang
         if self._assembly.may_begin_smaller():
             self._beginning.assembled(now)
@@ -155,10 +153,10 @@ class Nodes:
     # --------------------------------------------------------------- restarts of agents and of the owner
 
     def agent_is_back(self, node: str, now: float, memory_kill: MemoryKill | None = None) -> bool:
-        """Handle a new agent of a node. The earlier agent is gone, and its guard has killed all its processes.
+        """Handle a new agent of a node. The guard of the earlier agent has killed all its processes.
 
-        Return True if this ends the attempt. The attempt goes on if the node had not begun to prepare it, because the
-        owner repeats PREPARE. In this case only older attempts count as over on that node.
+        Return True if this ends the attempt. If the node had not begun to prepare the attempt, the attempt goes on: the
+        owner repeats PREPARE, and only older attempts count as ended on the node.
         """
         gang = self._gang
         untouched = gang.phase is Phase.PREPARING and all(k.state is None for k in gang.trial.roster.on(node))
@@ -172,19 +170,20 @@ class Nodes:
         return True
 
     def owner_is_back(self, now: float) -> None:
-        """Repeat the pending commands after the replay of the journal.
+        """Repeat the pending commands after the owner has replayed the journal.
 
-        Trust no worker's state until its agent reports.
+        The state of a worker counts as unknown until its agent reports.
         """
         gang = self._gang
         gang.raise_term()
         gang.forget_room()
         self._speakers.forget((node.name for node in gang.nodes), now + gang.lease_s())
         if gang.phase is Phase.PREPARING:
-            # PREPARE may have been sent already. A second one does no harm, because it has the same placement of ranks
+            # The owner may have sent PREPARE before its restart. A second PREPARE has no effect, because the placement
+            # is the same.
             gang.trial.mark_sent()
         if gang.phase is Phase.ASSEMBLING:
-            # Agents could not send their hello while no owner ran, so postpone these timers.
+            # No agent could connect while the owner was down, so postpone these timers.
             for timer in (TimerKind.DEADLINE, TimerKind.LAST_CALL):
                 gang.timers.postpone(timer, now + gang.lease_s())
         if gang.phase is Phase.CHECKING:
@@ -202,7 +201,7 @@ class Nodes:
             gang.emit(FinishJob(report=gang.report, cause=gang.cause))
 
     def confirm(self, now: float) -> None:
-        """Stop the attempt if an agent has not reported in time since the owner restarted."""
+        """Stop the attempt if an agent has sent no report in time since the owner's restart."""
         gang = self._gang
         if quiet := gang.trial.quiet(preparing=gang.phase is Phase.PREPARING):
             names = ", ".join(quiet)

@@ -13,8 +13,8 @@ from holdfast.decide.phases import Phase
 from holdfast.model.actions import Send
 from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
 
-#: `resend_s` suffices for a PREPARE that lists the peers on up to this many nodes. For more nodes it is multiplied,
-#: because the command is longer.
+#: A PREPARE with the addresses of the peers on up to this many nodes is sent within `resend_s`. With more nodes the
+#: command is longer, so the time grows in proportion.
 AT_ONCE = 100
 
 
@@ -27,8 +27,8 @@ class Orders:
         self._numbers = numbers
 
     def send(self, now: float) -> None:
-        """Send the phase's command to every node that has not begun to obey it, and set the timer that repeats this
-        after `resend_s`.
+        """Send the phase's command to every node that has not begun to obey it. Set the timer that repeats this after
+        `resend_s`.
         """
         gang = self._gang
         roster, trial = gang.trial.roster, gang.trial
@@ -63,8 +63,8 @@ class Orders:
             gang.arm(TimerKind.RESEND, now + gang.spec.timers.resend_s * self._patience())
 
     def _patience(self) -> float:
-        """Return the factor for `resend_s`: 1, or more for a PREPARE that lists all peers of a large gang, because
-        such a command takes longer.
+        """Return the factor for `resend_s`: more than 1 for a PREPARE that lists the peers of a large gang, because it
+        takes longer to send.
         """
         trial = self._gang.trial
         if self._gang.phase is not Phase.PREPARING or trial.peers is None:

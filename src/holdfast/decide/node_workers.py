@@ -11,7 +11,7 @@ from holdfast.model.job_spec import Seat
 
 
 class WorkerSlot(msgspec.Struct):
-    """The state of one worker, as its agent keeps it. Times are seconds on the agent's clock."""
+    """One worker's state, as its agent keeps it. Times are seconds on the agent's clock."""
 
     seat: Seat
     state: MemberState = MemberState.BOOTING
@@ -51,14 +51,16 @@ class NodeWorkers:
         return True
 
     def prepared(self, rank: int, *, warm: bool) -> None:
-        """Record that the worker's process is ready and waits for GO. `warm`: whether it was forked from a prewarmed
+        """Record that the worker's process is ready and waits for GO. `warm`: whether it is a fork of a prewarmed
         process.
         """
         if self.become(rank, MemberState.BOOTING, MemberState.PREPARED):
             self.hands[rank].warm = warm
 
     def notified(self, listening: tuple[int, ...]) -> None:
-        """Record that the notice to save and exit was sent. `listening`: the ranks that had asked for such a notice."""
+        """Record that the workers were notified to save and exit. `listening`: the ranks that had registered for such a
+        notice.
+        """
         for rank in listening:
             if rank in self.hands:
                 self.hands[rank].listened = True
@@ -70,7 +72,7 @@ class NodeWorkers:
             hand.start_failed, hand.ended_at = reason, now
 
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
-        """Record a worker's exit. `intended`: whether a stop of the attempt was recorded before."""
+        """Record a worker's exit. `intended`: whether the agent had recorded the attempt's stop before."""
         hand = self.hands.get(ended.rank)
         if hand is None or hand.state not in ALIVE:
             return
@@ -84,11 +86,11 @@ class NodeWorkers:
         else:
             hand.state = MemberState.FAILED
             if ended.ok:
-                # A process that exits before GO has done no work, so exit status 0 is a failure.
+                # A worker that exits before GO has done no work, so it failed even with exit status 0.
                 hand.start_failed = "its process ended with status 0 before it was told to go"
 
     def reaped(self) -> None:
-        """Mark all live workers as stopped: no process is left, even if the agent missed some exits."""
+        """Mark all live workers as stopped. No process is left, even if the agent has missed some exits."""
         for hand in self.hands.values():
             if hand.state in ALIVE:
                 hand.state = MemberState.STOPPED

@@ -1,12 +1,11 @@
 """The owner of one job: its gang, the detection of silent nodes, acknowledgements, recovery after a crash. Pure.
 
-The same owner runs in a real run and in the simulation, which are its hosts. The host passes every report to the owner
-(`hear`), and fetches due events at `next_wake` (`due`). The host writes each event to the journal before the owner
-handles it (`expect`, then the gang's `handle`), and performs the resulting actions. After a crash it replays the
-journal into a new owner (`recover`).
+Both a real run and the simulation host this owner. The host passes in every report (`hear`), and fetches due events at
+`next_wake` (`due`). The host writes each event to the journal before the owner handles it (`expect`, then the gang's
+`handle`), and performs the resulting actions. After a crash it replays the journal into a new owner (`recover`).
 
-A report becomes an event only if it changes something. The owner acknowledges and forgets a heartbeat that equals the
-previous one, because ten thousand agents send two thousand heartbeats a second.
+A report becomes an event only if it changes something. Ten thousand agents send two thousand heartbeats a second, so
+the owner acknowledges a heartbeat without news and forgets it.
 """
 
 from __future__ import annotations
@@ -21,34 +20,33 @@ from holdfast.model import events as ev
 from holdfast.model.actions import Action, Send
 from holdfast.model.gang_protocol import Ack, Member, Report
 
-#: The assumed difference in speed between two clocks (1 %). Real clocks differ by far less.
+#: The assumed difference between the speeds of two clocks: 1 %. Real clocks differ far less.
 CREEP = 0.01
 
 
 class AgentClocks:
-    """Converts the times at which workers died, as reported by an agent, to the owner's clock; `wire/message_ages.py`
-    converts all other times.
+    """Converts the times of worker deaths from an agent's clock to the owner's clock. `wire/message_ages.py` converts
+    all other times.
 
-    The clocks of two machines are never compared. A report has its sending time on the agent's clock, and the seconds
-    since each worker ended. The network's delay makes a death look later than it was. So the owner assumes for every
-    report the smallest delay of all reports of the agent. Then a slow report does not look like a late death.
+    The clocks of two machines are never compared directly. A report has its sending time on the agent's clock, and the
+    seconds since each worker ended. The network's delay makes a death look later than it was. So the owner assumes the
+    smallest delay of all the agent's reports, and a slow report does not postpone a death.
     """
 
     def __init__(self) -> None:
         self._ahead: dict[tuple[str, int], tuple[float, float]] = {}
 
     def learn(self, report: Report, now: float) -> None:
-        """Update the smallest delay from a report that arrived at `now` (seconds).
+        """Update the smallest delay with a report that arrived at `now` (seconds).
 
-        The kept difference between the clocks may also grow slowly, because no two clocks run at exactly the same
-        speed.
+        The smallest delay may also grow slowly, because no two clocks run at exactly the same speed.
         """
         key, seen = (report.node, report.boot), now - report.sent
         least, at = self._ahead.get(key, (seen, now))
         self._ahead[key] = (min(seen, least + CREEP * (now - at)), now)
 
     def dated(self, report: Report, now: float) -> Report:
-        """Return the report with the time of every death on the owner's clock. Call `learn` with this report first."""
+        """Return the report with the times of deaths on the owner's clock. Call `learn` with this report first."""
         if all(member.exit is None for member in report.members):
             return report
         ahead, _ = self._ahead[report.node, report.boot]
@@ -68,8 +66,8 @@ def _dated(member: Member, sent_at: float, now: float) -> Member:
 
 
 def acknowledge(gang: Gang, report: Report) -> Ack:
-    """Return the acknowledgement of a report. It renews the agent's lease, counted from when the report was sent, and
-    names the last attempt that has ended.
+    """Return the acknowledgement of a report. It renews the agent's lease, counted from the sending of the report, and
+    names the last ended attempt.
     """
     return Ack(sent=report.sent, floor=gang.floor(report.node), term=gang.term)
 
@@ -77,8 +75,8 @@ def acknowledge(gang: Gang, report: Report) -> Ack:
 class Owner:
     """Connects the gang with the journal and the agents.
 
-    `liveness`: detects silent nodes. None: the owner and the agent share a process, and no report is acknowledged.
-    `clocks`: converts the times of deaths to the owner's clock.
+    `liveness`: detects silent nodes. None: the owner and the agent share a process, so the owner acknowledges no
+    reports. `clocks`: converts the times of deaths to the owner's clock.
     """
 
     def __init__(
@@ -95,8 +93,7 @@ class Owner:
         self._acknowledge = acknowledge
         #: Node → the last report of its agent that the owner has handled.
         self.said: dict[str, Report] = {}
-        #: Node and type of event (silent or fenced) → the (boot, attempt, phase) for which the gang got such an event
-        #: last.
+        #: (node, silent or fenced) → the (boot, attempt, phase) of the last such event that the gang got.
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
 
     @property
@@ -107,18 +104,18 @@ class Owner:
     # --------------------------------------------------------------------------------- handling reports and events
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
-        """Handle a report that arrived at `now` (seconds). Return the event for the gang; None if the report changes
-        nothing.
+        """Handle a report that arrived at `now` (seconds). Return the event for the gang; None if the report brings
+        nothing new.
         """
         if self.gang.speakers.is_dead(report.node, report.boot):
             self.gang.count_stale()
-            return None  # ignore a report of an agent that belongs to an ended run of the job
+            return None  # ignore a report from an agent of an earlier run of the job
         if self.liveness is not None:
             self.liveness.heard(report.node, report.boot, now)
         before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
             self.gang.count_stale()
-            return None  # ignore a stale report: a newer one of the same node came first
+            return None  # ignore this report, because a newer one of the same node came first
         self.clocks.learn(report, now)
         self.said[report.node] = report
         lost = report.node in self.gang.absent and report.node not in self.gang.left
@@ -127,10 +124,10 @@ class Owner:
         return ev.AgentReported(report=self.clocks.dated(report, now))
 
     def welcome(self, joined: ev.NodeJoined) -> ev.NodeJoined | None:
-        """Handle an agent's hello (its first message). Return the event for the gang; None if the gang knows this node
-        and this agent.
+        """Handle an agent's hello, which is its first message. Return the event for the gang; None if the gang already
+        knows the node and the agent.
 
-        If an agent only reconnects after a lost connection, nothing about the node has changed.
+        If an agent only reconnects, its node has not changed.
         """
         gang, node = self.gang, joined.node
         if gang.speakers.is_dead(node.name, joined.boot):
@@ -144,8 +141,8 @@ class Owner:
         return joined if news else None
 
     def heard_at(self, node: str) -> float | None:
-        """Return when the node's agent last reported, in seconds on the owner's clock. None: it never reported, or it
-        has ended.
+        """Return when the node's agent last reported, in seconds on the owner's clock; None: never, or the agent has
+        ended.
         """
         return self.liveness.heard_at(node) if self.liveness is not None else None
 
@@ -154,7 +151,7 @@ class Owner:
         return node in self.gang.absent
 
     def answer(self, report: Report) -> list[Action]:
-        """Return the acknowledgement of a handled report; None for a report of the node's earlier agent."""
+        """Return the acknowledgement of a handled report; empty for a report of a replaced agent."""
         if self.liveness is None or self.gang.speakers.is_of_before(report):
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
@@ -178,7 +175,7 @@ class Owner:
     # --------------------------------------------------------------------------------- handling time
 
     def next_wake(self) -> float | None:
-        """Return when `due` may have an event, in seconds on the clock of `now`; None: no time is set."""
+        """Return when `due` may have an event, in seconds on the clock of `now`; None: only after another event."""
         gang = self.gang.next_wake()
         silence = self.liveness.next_wake() if self.liveness is not None else None
         if gang is None or silence is None:
@@ -186,13 +183,12 @@ class Owner:
         return min(gang, silence)
 
     def due(self, now: float) -> Iterator[ev.Event]:
-        """Yield the due events one at a time. The gang must handle each event before the caller takes the next."""
+        """Yield the due events one by one. The gang must handle each before the caller fetches the next."""
         if self.liveness is not None:
             for event in self.liveness.due(now):
                 about = (event.boot, self.gang.attempt, self.gang.phase)
                 if self._silences.get((event.node, type(event))) != about:
-                    # Report the silence once for each attempt and phase, not every beat, because a repetition would
-                    # change nothing.
+                    # Report the silence once for each attempt and phase, because a repetition changes nothing.
                     self._silences[event.node, type(event)] = about
                     yield event
         wake = self.gang.next_wake()
@@ -202,7 +198,7 @@ class Owner:
     # ----------------------------------------------------------------------------- recovery after a crash of the owner
 
     def recover(self, journal: Iterable[tuple[float, ev.Event]], now: float) -> list[list[Action]]:
-        """Replay a journal from before a crash, and return the actions of each event. The caller then handles
+        """Replay the journal after a crash, and return the actions of each event. The caller then handles
         `OwnerRecovered`.
 
         Agents could not reach the owner before its restart, so each gets a whole lease from now on.
@@ -217,7 +213,7 @@ class Owner:
 
 
 def _same(one: Report, other: Report) -> bool:
-    """Return whether two reports of a node say the same, apart from their sending times."""
+    """Return whether two reports of a node are equal, apart from their sending times."""
     return (
         (one.boot, one.attempt, one.stopped) == (other.boot, other.attempt, other.stopped)
         and len(one.members) == len(other.members)

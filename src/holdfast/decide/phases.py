@@ -23,7 +23,7 @@ class Phase(enum.StrEnum):
 
 
 class PhaseTrigger(enum.StrEnum):
-    """The reasons for a change of phase. The value is the label of an arrow in the diagram."""
+    """Why the phase changes. The value is the label of an arrow in the diagram."""
 
     DUE = "the delay is over: attempt + 1"
     TOO_FEW_NODES = "too few nodes are here"
@@ -43,7 +43,7 @@ class PhaseTrigger(enum.StrEnum):
     RESUMED = "the platform has started the job again"
 
 
-#: The first phase of a job. Its first attempt is due at once.
+#: The first phase of a job. The first attempt is due at once.
 FIRST = Phase.BACKOFF
 
 TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
@@ -81,12 +81,12 @@ TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
     (Phase.CHECKING, PhaseTrigger.RESUMED): Phase.BACKOFF,
 }
 
-#: The message of an `InvalidTransition` shows this many of the latest transitions.
+#: The message of an `InvalidTransition` shows at most this many of the latest transitions.
 SHOWN_MOVES = 20
 
 
 class InvalidTransition(RuntimeError):
-    """A bug of holdfast: the code tried a transition that the table of phases does not have."""
+    """A bug of holdfast: the code tried a transition that the table of phases lacks."""
 
     def __init__(self, phase: Phase, trigger: PhaseTrigger, story: Sequence[str]) -> None:
         """`phase`, `trigger`: the transition that was tried. `story`: a line for each transition so far,
@@ -117,7 +117,7 @@ MEANING: dict[Phase, str] = {
     Phase.DONE: "the job's one report is final",
 }
 
-#: The phases in which workers may be alive and no stop was requested.
+#: The phases in which workers may be alive and no stop is requested.
 LIVE = frozenset({Phase.PREPARING, Phase.STARTING, Phase.RUNNING})
 
 

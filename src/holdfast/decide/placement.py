@@ -1,6 +1,6 @@
-"""Placement assigns the ranks of an attempt to nodes and devices.
+"""Places the ranks of an attempt on nodes and devices.
 
-It also orders the nodes, because the order of the nodes decides the order of the ranks. Pure.
+It also sorts the nodes, because the order of the nodes decides the order of the ranks. Pure.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
 
 
 def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names in the job of a node's devices: `node/gpu0`, since each node has a gpu0. `node` None: the job
-    has one node, and the names are equal.
+    """Return the names in the job of a node's devices: `node/gpu0`, because each node has a gpu0. `node` None: the job
+    has one node, so the names do not change.
     """
     if node is None:
         return tuple(names)
@@ -47,15 +47,15 @@ def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def names_here(names: Iterable[str], node: str) -> frozenset[str]:
-    """Return a node's own names of devices (`gpu0`) for their names in the job (`node/gpu0`)."""
+    """Return the names on the node (`gpu0`) of devices that are named as in the job (`node/gpu0`)."""
     return frozenset(name.removeprefix(f"{node}/") for name in names)
 
 
 def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
-    """Return the ranks that use a device, or that run on a node if `device` names one.
+    """Return the ranks that use a device, or the ranks on a node if `device` is the name of a node.
 
-    If a node has several workers, each has a device of its own or shares devices. A node's only worker may use every
-    device that it sees. `seats`: the placement of each rank.
+    If a node has several workers, each uses its own device or shares devices. A single worker may use every device that
+    it sees. `seats`: the placement of each rank.
     """
     own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node, *seat.shares))
     if own:
@@ -67,13 +67,12 @@ def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tupl
 
 
 def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Seat, ...] | None:
-    """Return a seat for every rank, node by node; None if the ranks do not fit on the healthy nodes.
+    """Return the placement of every rank, node by node; None if the ranks do not fit on the healthy nodes.
 
     Ranks follow the roles in the order of the job; a role's ranks are consecutive. If a node lists devices, local rank
     i gets the i-th usable device. If it has more slots than devices, holdfast does not know which worker uses which
-    device, so all workers share all devices. If a role's environment names devices, its workers share those devices. If
-    a role sets devices or CPUs (`Resources`), each of its workers gets them reserved, on the next node with enough
-    left.
+    device, so all workers share all devices. If the environment of a role selects devices, its workers share them. If a
+    role sets devices or CPUs (`Resources`), holdfast reserves them for each worker, on the next node with enough left.
     """
     whole = {node.name: node for node in nodes}
     kept = usable(nodes, avoid)
@@ -133,8 +132,8 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
 
 
 def workers_on(spec: JobSpec, role: Role, node: NodeInfo) -> int:
-    """Return the number of workers of a `per_node` role on a node: the node's slots if the job has one role, else the
-    role's count.
+    """Return the number of a `per_node` role's workers on a node: the node's slots if the job has only this role, else
+    the role's count.
     """
     return node.slots if node.slots and len(spec.roles) == 1 else role.count
 
@@ -159,8 +158,7 @@ def _bound(
     at = 0
     for role in spec.roles:
         for _ in range(role.count):
-            # Retry a node without room for a worker only after all other nodes, because the ranks of a node are
-            # consecutive.
+            # Retry a full node only after all other nodes, so that the ranks of each node stay consecutive.
             for step in range(len(nodes)):
                 here = (at + step) % len(nodes)
                 share = free[here].take(spec, role) if local[here] < nodes[here].slots else None
@@ -185,20 +183,18 @@ def _by_node(spec: JobSpec, nodes: Sequence[NodeInfo]) -> Iterator[tuple[Role, N
 
 
 def _with_counts(spec: JobSpec, nodes: Sequence[NodeInfo]) -> JobSpec:
-    """Return the job with the number of workers that its `per_node` roles have on these nodes together."""
+    """Return the job with the worker numbers of its `per_node` roles filled in: their total over these nodes."""
     counts = {role.name: sum(workers_on(spec, role, node) for node in nodes) for role in spec.roles if role.per_node}
     return replace(spec, roles=tuple(replace(role, count=counts.get(role.name, role.count)) for role in spec.roles))
 
 
 def _shared(node: NodeInfo) -> bool:
-    """Return whether the node's workers must share devices: it has more slots than devices."""
+    """Return whether the node's workers share devices, because it has more slots than devices."""
     return 0 < len(node.devices) < node.slots
 
 
 def _named(role: Role, node: NodeInfo) -> tuple[str, ...] | None:
-    """Return those devices of the node that the role's environment variables select; None if they select no known
-    device.
-    """
+    """Return the node's devices that the role's environment variables select; None if they select no known device."""
     for variable, prefix in VISIBLE.items():
         if variable in role.env:
             parts = [part.strip() for part in role.env[variable].split(",")]
@@ -217,8 +213,8 @@ def order(node: NodeInfo) -> tuple[object, ...]:
 def fit(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: Collection[str]) -> list[NodeInfo]:
     """Return the nodes that can take part, in their order. `avoid`: nodes and devices not to use. `out`: absent nodes.
 
-    If a role has as many workers on a node as the node has slots, a node that lacks a device takes no part, because it
-    would silently change the size of the gang.
+    If the number of a role's workers follows from a node's slots, a node with a missing device takes no part: it would
+    change the size of the gang without a message.
     """
     whole = {node.name: node for node in nodes if node.name not in out}
     per_node = any(role.per_node for role in spec.roles)
@@ -236,9 +232,9 @@ def line_up(
     """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few.
 
     `avoid`: nodes and devices not to use. `out`: absent nodes. `line`: the nodes of the previous attempt, in order. A
-    node of the previous attempt keeps its place. A spare node takes the place of a node that is gone, so that the other
-    nodes keep their ranks. Without a spare node the following nodes move up. If there are more nodes than before, all
-    but the first are sorted anew, so that rank 0 does not move.
+    node of the previous attempt keeps its place. A spare node takes the place of a lost node, so that the other nodes
+    keep their ranks. Without a spare node the later nodes move up. If there are more nodes than before, only the first
+    keeps its place, and with it rank 0; the others are sorted anew.
     """
     plan = spec.nodes
     most, least = (plan.most, plan.least) if plan.many else (len(nodes), 1)
@@ -260,8 +256,8 @@ def line_up(
 
 
 def _successor(gone: NodeInfo | None, free: dict[str, NodeInfo]) -> str:
-    """Return the name of the node in `free` that replaces the node `gone`: one with the same node rank, else one
-    with as many slots, so that other ranks keep their places.
+    """Return the node in `free` that replaces the node `gone`: one with the same node rank, else one with as many
+    slots. The other ranks then keep their places.
     """
     if gone is not None:
         typed = (name for name, node in free.items() if node.node_rank is not None and node.node_rank == gone.node_rank)

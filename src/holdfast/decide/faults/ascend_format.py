@@ -146,8 +146,8 @@ def _rules(document: dict[str, Any], repeated: list[PolicyProblem]) -> Rules:
 
 class _RuleReader(RulesReader):
     def unknown(self, item: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-        """Report each unknown name in `item`, because the value of a misspelt name would otherwise be ignored silently.
-        `known`: the known names; `where`: the place in the file.
+        """Report each unknown name in `item`. Otherwise a misspelt name would be ignored silently. `known`: the known
+        names; `where`: the place in the file.
         """
         names = {name.lower() for name in known}
         for key in item:

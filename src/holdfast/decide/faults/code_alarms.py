@@ -1,9 +1,8 @@
-"""Alarms: the time at which each code state of the fault engine (one code's state on one device) must be checked next.
+"""Alarms of the fault engine. An alarm is the time at which the engine must check one code state (one fault code on one
+device).
 
-The cost of an alarm hardly depends on the number of alarms.
-
-One heap of all alarms would be slow when there are many. So the heap only has the alarms of about the next second. The
-others are in unordered buckets of 1.024 seconds each.
+One heap of all alarms would be slow when there are many. So the heap has only the alarms of the next second or so, and
+unordered buckets of 1.024 seconds have the others. The cost of an alarm therefore hardly grows with their number.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from heapq import heapify, heappop, heappush
 
 from holdfast.decide.faults.code_state import CodeState
 
-#: An alarm: (time in milliseconds, device, code, code state). Alarms of the same time are ordered by device and code.
+#: An alarm: (time in milliseconds, device, code, code state). Tuples sort by time, then by device and code.
 Alarm = tuple[int, str, str, CodeState]
 
 
-#: One bucket has the alarms of 2**10 milliseconds.
+#: A bucket covers 2**10 milliseconds.
 _SHIFT = 10
 
 
 class Alarms:
-    """A priority queue of alarms, each for a code state (one code on one device).
+    """A priority queue of alarms.
 
-    An alarm stays until `pop` or `keep` removes it, even if its code state got a newer alarm.
+    An alarm stays until `pop` or `keep` removes it, even if the engine has set a newer alarm for its code state.
     """
 
     __slots__ = ("_buckets", "_edge", "_near", "_order", "size")

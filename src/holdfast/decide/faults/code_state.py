@@ -29,13 +29,13 @@ from holdfast.decide.faults.compiled_rules import (
 )
 from holdfast.model.faults import Remedy
 
-#: A code state's log is only shortened if it has more than this many entries.
+#: `settle` shortens a code state's log only if it has more entries than this.
 SHORT = 64
 
 
 class TrackedDevice:
-    """A device (or node) about which the engine keeps more than a name: its node, whether it is in use, and the
-    states of its fault codes (codes).
+    """A device (or node) with its node, its use, and the states of its fault codes (`codes`). Of other devices the
+    engine keeps only the name.
     """
 
     __slots__ = ("codes", "in_use", "level", "name", "node")
@@ -44,8 +44,8 @@ class TrackedDevice:
         self.name = name
         self.node = node
         self.codes: dict[str, CodeState] = {}
-        #: The device's level (most severe remedy) as last reported. A momentary event without a remedy is not reported
-        #: as a change of level.
+        #: The last reported level of the device (its most severe remedy). A momentary event without a remedy is not
+        #: reported as a change.
         self.level = NOTHING
         self.in_use = False
 
@@ -81,7 +81,7 @@ class CodeState:
         "wake",
     )
 
-    #: The fields that are computed from the events, in the order of a snapshot. The other fields are computed from
+    #: The fields that are computed from the events, in the order of a snapshot. All other fields are derived from
     #: these, or set by the engine.
     FOLDED = (
         "active",
@@ -104,42 +104,43 @@ class CodeState:
         self.device = device
         self.code = code
         self.active = False
-        #: When the current or latest occurrence of the fault began.
+        #: When the present or latest occurrence of the fault began.
         self.since = 0
         self.severity = 0
         self.counts: tuple[int, ...] = ()
-        #: The remedy that the frequency rule demands, while its escalation lasts; else `NOTHING`.
+        #: The remedy that the frequency rule demands while its escalation lasts; else `NOTHING`.
         self.escalated = NOTHING
         self.escalated_at = 0
         self.last_fault = 0
         self.last_recover = 0
-        #: Whether the fault has ended since its last counted occurrence. If so, the release window counts from
+        #: Whether the fault has ended since its last counted occurrence. The release window then counts from
         #: `last_recover`.
         self.quiet = False
-        #: When the present fault began, while the duration rule waits for its limit; else `NOTHING`.
+        #: When the present fault began, while its duration is still below the duration rule's limit; else `NOTHING`.
         self.pending = NOTHING
         self.timed_out = False
         self.timed_at = 0
-        #: When a fault that exceeded the duration rule's limit ended, while its recovery time runs; else `NOTHING`.
+        #: When the fault ended, while its recovery time runs; else `NOTHING`. Only a fault longer than the duration
+        #: rule's limit has a recovery time.
         self.recovering = NOTHING
-        #: The order (see `event_order`) of the latest change. An event with a smaller order is late.
+        #: The order (see `event_order`) of the latest change. An event with a lower order has come late.
         self.order = NOTHING
 
         #: A momentary event counts as active until this time.
         self.seen_until = 0
-        #: Bits for the escalations that the circuit breaker has suppressed: 1 by frequency, 2 by duration.
+        #: Bits for the escalations that the circuit breaker has suppressed: 1: by frequency; 2: by duration.
         self.suppressed = 0
         self.level = NOTHING
         self.due = INF
-        #: The time of the alarm that the engine has set for this code state; never later than its next deadline.
+        #: The time of the engine's alarm for this code state; never later than its next deadline.
         self.wake = INF
-        #: When the engine next tries to delete this code's state; `INF` while a rule needs it.
+        #: When the engine next tries to delete this code state; `INF` while a rule needs it.
         self.fades = INF
-        #: The code state's events since the checkpoint, in the order of their times.
+        #: The code state's events since the checkpoint, in the order of time.
         self.log: list[Entry] = []
-        #: The code state's snapshot before the first entry of the log; None: the code state had no history then.
+        #: The code state's snapshot just before the first entry of the log; None: the code state was still new.
         self.checkpoint: tuple[object, ...] | None = None
-        #: `settle` moves old entries of the log into the checkpoint if the log has more entries than this.
+        #: `settle` moves old entries of the log into the checkpoint when the log has more entries than this.
         self.full = SHORT
 
     def snapshot(self) -> tuple[object, ...]:
@@ -151,9 +152,9 @@ class CodeState:
         self.counts = tuple(self.counts)
 
     def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply an event that reports that the fault has begun or still lasts.
+        """Apply an event: the fault has begun, or still lasts.
 
-        Return whether the remedy rose (an escalation). `at`: the event's time (milliseconds). `severity`: an index in
+        Return True if the remedy rose (an escalation). `at`: the event's time (milliseconds). `severity`: an index in
         `SEVERITIES`. `judge`: the rules for the code.
         """
         if not self.active:
@@ -169,17 +170,17 @@ class CodeState:
         return False
 
     def once(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply a momentary event, which has no end of its own.
+        """Apply a momentary event, which never gets an end event.
 
-        Return whether the remedy rose (an escalation). `at`: the event's time (milliseconds). `severity`: an index in
+        Return True if the remedy rose (an escalation). `at`: the event's time (milliseconds). `severity`: an index in
         `SEVERITIES`. `judge`: the rules for the code.
         """
         self.severity = severity
         if not self.active:
             self.since = at
         if judge.fault >= 0:
-            # A momentary event never times out, so the duration rule does not count it. But it restarts the recovery
-            # time.
+            # The duration rule does not count a momentary event, because the event has no duration. But the event
+            # restarts the recovery time.
             if self.recovering >= 0:
                 self.recovering = at
             return False
@@ -192,7 +193,7 @@ class CodeState:
         return escalated
 
     def recover(self, at: int, judge: CompiledRules) -> None:
-        """Apply an event that reports the end of the fault. `judge`: the rules for the code."""
+        """Apply an event: the fault has ended. `judge`: the rules for the code."""
         was_active = self.active
         self.active = False
         if judge.fault >= 0:
@@ -203,14 +204,14 @@ class CodeState:
             if self.pending >= 0:
                 self.pending = NOTHING
                 return
-            # The fault had no timer, because it began before the duration rule existed and was counted at once.
+            # The fault began before the duration rule existed. It was counted at once and has no timer.
         if was_active:
             self.last_recover = at
             self.quiet = True
 
     def deadline(self, judge: CompiledRules) -> int:
-        """Return the time after which the code state changes without an event; `INF`: never. `judge`: the rules for the
-        code.
+        """Return the next time at which the code state changes without an event; `INF`: never. `judge`: the rules for
+        the code.
         """
         due = INF
         if judge.fault >= 0:
@@ -224,12 +225,12 @@ class CodeState:
         return due
 
     def advance(self, to: int, judge: CompiledRules, floor: int = 0) -> bool:
-        """Apply every deadline before `to`, in the order of their times.
+        """Apply every deadline before `to`, in the order of time.
 
-        Return whether the remedy rose (an escalation).
+        Return True if the remedy rose (an escalation).
 
-        `judge`: the rules for the code. `floor`: since when these rules are in force, which is the earliest date of a
-        change even if a deadline is earlier.
+        `judge`: the rules for the code. `floor`: when these rules came into force. No change gets an earlier time, even
+        if its deadline is earlier.
         """
         escalated = False
         while True:
@@ -266,8 +267,8 @@ class CodeState:
         return self.judge_counts(at, judge)
 
     def judge_counts(self, at: int, judge: CompiledRules) -> bool:
-        """Escalate (raise the remedy) if the frequency rule's number of occurrences is reached, and then count from
-        zero. Return whether the remedy rose.
+        """Escalate (raise the remedy) if the fault has occurred as often as the frequency rule says. Then restart the
+        count. Return True if the remedy rose.
         """
         if len(self.counts) < judge.times:
             return False
@@ -277,14 +278,14 @@ class CodeState:
         return True
 
     def forget_before(self, moment: int) -> None:
-        """Forget the occurrences of the fault before `moment`. An occurrence exactly at `moment` is kept."""
+        """Forget the occurrences of the fault before `moment`, and keep one exactly at `moment`."""
         counts = self.counts
         if counts and counts[0] < moment:
             self.counts = counts[bisect_left(counts, moment) :]
 
     def counted(self, now: int, judge: CompiledRules) -> int:
-        """Return how often the fault occurred in the frequency rule's window that ends at `now`. `judge`: the rules for
-        the code.
+        """Return how often the fault occurred within the frequency rule's window, which ends at `now`. `judge`: the
+        rules for the code.
         """
         if not judge.times:
             return 0
@@ -296,16 +297,16 @@ class CodeState:
         self.suppressed &= 2
 
     def released(self, at: int) -> None:
-        """Apply a person's release of the device: end the frequency escalation, and restart the count from zero."""
+        """A user has released the device: end the frequency escalation, and restart the count."""
         self.end_escalation()
         self.counts = ()
         self.order = max(self.order, at * STEP + DEED * 4)
 
     def reloaded(self, at: int, old: CompiledRules, new: CompiledRules) -> bool:
-        """Apply new rules. Return whether the remedy rose (an escalation).
+        """Apply new rules. Return True if the remedy rose (an escalation).
 
-        Counts and timers continue, and the new rules apply to them at once. If a rule was removed, its counts and
-        escalations end, except a hold, which outlasts them.
+        Counts and timers continue under the new rules. If a rule was removed, its counts and escalations end; only a
+        hold stays.
         """
         if self.due < at:
             self.advance(at, old)
@@ -320,8 +321,7 @@ class CodeState:
             self.forget_before(at - old.window)
         if old.fault >= 0 and new.fault < 0:
             if self.timed_out and not self.active:
-                # The new rules have no duration rule, so the fault that has already ended need not wait for its
-                # recovery time.
+                # The new rules have no duration rule. The fault has already ended, so it needs no recovery time.
                 self.last_recover = self.recovering if self.recovering >= 0 else at
                 self.quiet = True
             self.timed_out = False
@@ -336,7 +336,7 @@ class CodeState:
         return self.advance(at, new, floor=at) or escalated
 
     def refold(self, judge: CompiledRules) -> None:
-        """Apply the log's entries again from the checkpoint on, because an entry was inserted before the latest one."""
+        """Apply the log again from the checkpoint on, because an event was inserted before the latest one."""
         self.restore(self.checkpoint)
         rules = self._first_rules(judge)
         self.due = self.deadline(rules)
@@ -359,7 +359,7 @@ class CodeState:
         return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
 
     def settle(self, oldest: int, judge: CompiledRules) -> None:
-        """Move old entries of the log into the checkpoint, because the engine accepts no events that old.
+        """Move old entries of the log into the checkpoint. The engine accepts no events that old any more.
 
         `oldest`: the order (see `event_order`) of the oldest entry to keep. `judge`: the rules for the code.
         """
@@ -373,7 +373,7 @@ class CodeState:
         self.full = max(SHORT, 2 * len(self.log))
 
     def apply(self, order: int, judge: CompiledRules) -> None:
-        """Apply one event that is not late. `order`: the event's time, kind and severity as one number (see
+        """Apply one event in the order of time. `order`: the event's time, kind and severity as one number (see
         `event_order`). `judge`: the rules for the code.
         """
         at = order // STEP
@@ -399,9 +399,9 @@ class CodeState:
         return self.uncounted() and self.pending < 0 and not self.timed_out
 
     def forgettable(self, judge: CompiledRules, lateness: int) -> int:
-        """Return the time after which the state can be deleted without any effect; `INF`: it cannot be deleted now.
+        """Return the time after which the code state has no effect and can be deleted; `INF`: it is still needed.
 
-        `judge`: the rules for the code. `lateness`: how old a late event may be (milliseconds).
+        `judge`: the rules for the code. `lateness`: how old a late event may be, in milliseconds.
         """
         if self.active or self.timed_out or self.escalated >= 0:
             return INF
@@ -413,13 +413,13 @@ class CodeState:
         return moment
 
     def shown(self, now: int) -> int:
-        """Return the code's base level while the fault is active or a momentary event still counts as active; else
-        `NOTHING`.
+        """Return the code's base level while the fault counts as active; else `NOTHING`. A momentary event counts as
+        active for a short time.
         """
         return self.code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
 
     def asked(self, now: int) -> int:
-        """Return the level (remedy) that the code state demands: the highest of the code's base level and the effective
+        """Return the level (remedy) that the code state demands: the highest of its base level and its effective
         escalations.
         """
         code = self.code

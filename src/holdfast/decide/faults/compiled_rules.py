@@ -1,7 +1,6 @@
-"""The rules for one fault code in the form that the fault engine needs: plain numbers, times in milliseconds, remedies
-as integers.
+"""The rules for one fault code, compiled for the fault engine: times are whole milliseconds, and remedies are integers.
 
-The module also keeps the devices on which a code was seen only briefly.
+The module also keeps the latest momentary events of codes that no rule counts.
 """
 
 from __future__ import annotations
@@ -23,23 +22,24 @@ SEVERITIES = (Severity.INFO, Severity.MINOR, Severity.MAJOR, Severity.CRITICAL)
 SEVERITY_INDEX = {severity: index for index, severity in enumerate(SEVERITIES)}
 _BY_SEVERITY = tuple(int(by_severity(severity)) for severity in SEVERITIES)
 
-# The kinds of events in the order in which events of one millisecond are applied: occurrences, momentary events,
-# recoveries, then a person's actions (reloads of the rules and releases of devices). The fixed order makes the result
-# independent of the order of arrival. Among events of one kind the most severe comes last.
+# The kinds of events, in the order in which events of the same millisecond are applied: occurrences, momentary events,
+# ends of faults, then actions of a user (rule reloads and releases of devices). With this fixed order the result does
+# not depend on the order of arrival. Among events of one kind the most severe comes last.
 OCCUR, ONCE, RECOVER, DEED = range(4)
 STEP = 16
 
 
-#: An action of a person: a reload, as (the rules before, the rules after), or a release, as None.
+#: An action of a user: a reload as (rules before, rules after), or a release as None.
 Deed = tuple["CompiledRules", "CompiledRules"] | None
 
-#: An entry in the log of a code state (one code on one device): an event as its order (see `event_order`), or a
-#: person's action as (order, deed).
+#: An entry in the log of a code state: an event as its order (see `event_order`), or a user's action as (order, deed).
 Entry = int | tuple[int, Deed]
 
 
 def event_order(at: int, kind: int, severity: int) -> int:
-    """Return one number that orders an event by its time (milliseconds), kind and severity. `CodeState` splits it."""
+    """Return one number that sorts events by time (milliseconds), then kind, then severity. `CodeState` splits it
+    again.
+    """
     return at * STEP + kind * 4 + severity
 
 
@@ -48,21 +48,21 @@ def order_of(entry: Entry) -> int:
 
 
 class CompiledRules(msgspec.Struct, frozen=True):
-    """The rules for one code, as a struct because the engine reads its fields a dozen times for each event."""
+    """The rules for one code. It is a struct, because the engine reads its fields a dozen times for each event."""
 
-    #: The code's base level: the remedy (action) that a code list sets for it. `NOTHING`: no list names the code, so
-    #: the severity of each event decides.
+    #: The code's base level: its remedy in the code lists. `NOTHING`: no list has the code, so the severity of each
+    #: event decides.
     level: int
     window: int
-    #: The number of occurrences within `window` (milliseconds) that cause an escalation (a higher remedy); 0: no
-    #: frequency rule.
+    #: The frequency rule's number: so many occurrences within `window` (milliseconds) raise the remedy; 0: no frequency
+    #: rule.
     times: int
     frequency: int
-    #: Milliseconds without an event of this code after which the escalation ends; `INF`: only a person ends it.
+    #: The escalation ends after this many milliseconds without an event of this code; `INF`: only a user ends it.
     release: int
     frequency_dry: bool
-    #: The duration rule's limit: if a fault lasts longer than this many milliseconds, its remedy becomes higher;
-    #: `NOTHING`: no duration rule.
+    #: The duration rule's limit in milliseconds: a fault that lasts longer gets a higher remedy; `NOTHING`: no duration
+    #: rule.
     fault: int
     recover: int
     duration: int
@@ -71,15 +71,15 @@ class CompiledRules(msgspec.Struct, frozen=True):
     duration_entry: str
 
     def bases(self) -> tuple[int, ...]:
-        """Return the base level (remedy) for each severity of an event: the code's own level, or the severity's
-        level if no list names the code.
+        """Return the base level (remedy) for each severity: the code's level, or the severity's level if no list has
+        the code.
         """
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
     def only_counts_differ(self, other: CompiledRules) -> bool:
-        """Return whether these rules and `other` only differ in their frequency rules.
+        """Return whether these rules and `other` differ only in their frequency rules.
 
-        A reload of such rules changes nothing on a device where the code has not been counted.
+        A reload of such rules changes nothing on a device without a counted occurrence of the code.
         """
         return self._rest() == other._rest()
 
@@ -88,8 +88,8 @@ class CompiledRules(msgspec.Struct, frozen=True):
 
 
 def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Remedy]:
-    """Return the event's canonical code, and the remedy that the code list sets for it. Frequency and duration rules
-    are not applied.
+    """Return the event's canonical code, and the code's remedy in the code list. The rules for frequency and duration
+    are left out.
     """
     code = canonical(event.code)
     return code, remedy_of(code, event.severity, levels)
@@ -117,17 +117,17 @@ def judge_of(code: str, policy: Policy) -> CompiledRules:
     )
 
 
-#: A sighting, which is a momentary event on a device: its order (see `event_order`), and until when (milliseconds) it
-#: counts as active.
+#: A momentary event on a device: its order (see `event_order`), and the time in milliseconds until which it counts as
+#: active.
 Sighting = tuple[int, int]
 
 
 class Code:
-    """One code's rules (`judge`), and the latest times at which a momentary event of the code was seen (sightings).
+    """The rules of one fault code (`judge`), and its latest momentary event on each device (its sightings).
 
-    If a code has no remedy and no rule counts it, only the time of its latest momentary event matters. So the engine
-    keeps only that time for each device, and no code state. Most events on a bad day are of this kind. Sightings are in
-    two generations; `age` drops the older one.
+    If a code has no remedy and no rule counts it, only its latest momentary event matters. So the engine keeps that
+    event and no code state, because a bad day has very many of these events. Sightings are in two generations, and
+    `age` drops the older one.
     """
 
     __slots__ = ("bases", "earlier", "judge", "key", "passing", "seen", "spelled")
@@ -139,7 +139,7 @@ class Code:
         self.rule(judge_of(key, policy), policy)
 
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
-        """Use these rules for this code from now on.
+        """Use these rules for the code from now on.
 
         `judge`: the rules for the code, computed from `policy`.
         """
@@ -148,7 +148,7 @@ class Code:
         self.bases = judge.bases()
         #: The code in the spelling of the user's file.
         self.spelled = policy.spell(self.key)
-        #: Whether momentary events of this code have no effect, because the code has no remedy and no rule counts it.
+        #: Whether momentary events of this code have no effect: the code has no remedy, and no rule counts it.
         self.passing = judge.level == Remedy.NONE and not judge.times and judge.fault < 0
 
     def see(self, device: str, order: int, until: int) -> None:
@@ -158,7 +158,7 @@ class Code:
         self.seen[device] = order, until
 
     def sighting(self, device: str) -> Sighting | None:
-        """Return this code's latest momentary event on the device (a sighting), or None if none is kept."""
+        """Return this code's latest momentary event on the device; None if there is none."""
         new, old = self.seen.get(device), self.earlier.get(device)
         if new is None or old is None:
             return new or old
@@ -169,13 +169,11 @@ class Code:
         self.earlier.pop(device, None)
 
     def age(self) -> None:
-        """Forget the older generation of kept momentary events (sightings), and make the present generation the
-        older.
-        """
+        """Drop the older generation of momentary events. The present generation becomes the older one."""
         self.seen, self.earlier = {}, self.seen
 
     def shown_after(self, moment: int) -> Iterator[str]:
-        """Yield the devices on which a momentary event of this code still counts as active after `moment`."""
+        """Yield the devices on which a momentary event of this code counts as active after `moment`."""
         for generation in (self.earlier, self.seen):
             for device, (_, until) in generation.items():
                 if until > moment:

@@ -1,6 +1,6 @@
 """The fault engine's state as a value.
 
-The state includes everything that must survive a restart, and enough history to insert late events after it.
+It has everything that must survive a restart, and enough history to insert late events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORMAT = 1
 class SavedCodeState(Noun, frozen=True, kw_only=True):
     """The saved state of one fault code on one device.
 
-    `folded` is the snapshot at `checkpoint`. `log` has the events after it. The other fields are as in `CodeState`.
+    `folded` is the state at `checkpoint`. `log` has the later events. The other fields are as in `CodeState`.
     """
 
     folded: list[Any]
@@ -39,20 +39,20 @@ class DeviceState(Noun, frozen=True, kw_only=True):
 
 
 class EngineState(Noun, frozen=True, kw_only=True):
-    """The whole state of an engine. `policy` has the rules that judged the events."""
+    """The whole state of a fault engine. `policy` has the rules in force."""
 
     format: int = FORMAT
     policy: Policy = Policy()
     clock: int = 0
     ticked: int = 0
     devices: dict[str, DeviceState] = {}
-    #: The names of known devices about which the engine keeps nothing else.
+    #: The names of devices of which the engine keeps only the name.
     known: tuple[str, ...] = ()
     taken: dict[str, dict[str, int]] = {}
     refused: dict[str, int] = {}
     reloads: list[tuple[int, Policy, Policy]] = []
     releases: list[tuple[int, str]] = []
-    #: Code → device → the latest momentary event of the code, for codes without a rule and a remedy.
+    #: Code → device → the code's latest momentary event, for codes that have no rule and no remedy.
     seen: dict[str, dict[str, tuple[int, int]]] = {}
 
 
@@ -83,9 +83,9 @@ def _plain(snapshot: tuple[object, ...]) -> list[Any]:
 
 
 def _saved(entry: Entry) -> list[Any]:
-    """Return an entry in the log of a code state (one code on one device) as JSON values.
+    """Return a log entry of a code state as JSON values.
 
-    An event becomes [order, 0], a reload [order, [rules before, rules after]], a release [order, null].
+    An event becomes [order, 0]; a reload [order, [rules before, rules after]]; a release [order, null].
     """
     if isinstance(entry, int):
         return [entry, 0]

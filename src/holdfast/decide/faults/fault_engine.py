@@ -1,10 +1,11 @@
-"""The fault engine turns fault events into changes of a device's level (its most severe remedy, such as AVOID).
+"""The fault engine turns fault events into changes of device levels. A device's level is its most severe remedy, such
+as AVOID.
 
 It reads no clock: callers pass in `now`.
 
-The engine applies events in the order of their own times, so the same events give the same state however they are
-batched. A late event is inserted by its time, and the code's short history is applied again. An event older than the
-kept history (`lateness_s`) is refused and counted.
+It applies events in the order of the events' own times, so the result does not depend on batches or on the order of
+arrival. It inserts a late event by its time, and applies the code's short history again. It refuses and counts events
+older than the kept history (`lateness_s`).
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 __all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange", "Reason"]
 
-#: The engine refuses an event dated more than this many seconds in the future, because its source's clock is wrong.
+#: The engine refuses an event that is dated more than this many seconds in the future, because the clock of its source
+#: is wrong.
 FUTURE_S = 60.0
-#: The circuit breaker's window for duration rules, in milliseconds. It is one hour, because these rules have no window
-#: of their own.
+#: The circuit breaker's window for duration rules: one hour, in milliseconds. Duration rules set no window.
 _DURATION_WINDOW = 3_600_000
 _OLDEST = -1.0e12
 _AT = attrgetter("at")
@@ -57,7 +58,7 @@ _MINOR, _MAJOR, _CRITICAL = Severity.MINOR, Severity.MAJOR, Severity.CRITICAL
 class FaultEngine(FaultState):
     """Tracks the level of every device: the most severe remedy that its faults demand.
 
-    Use it from one thread. No method raises on a bad event.
+    Use it from one thread only. A bad event raises no exception.
 
     `handle`, `tick`, `reload` and `release` return the changes of level that they caused. `next_wake` returns the time
     for the next `tick`. `refused` counts the refused events by reason.
@@ -84,23 +85,20 @@ class FaultEngine(FaultState):
         return changes
 
     def _arrive(self, now: float) -> int:
-        """Return `now` in milliseconds, and move the clock forward to it. The clock never goes back."""
+        """Return `now` in milliseconds. Move the engine's clock forward to it; the clock never goes back."""
         arrived = int(now * 1000 + 0.5)
         if arrived > self.clock:
             self.clock = arrived
         return arrived
 
     def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[LevelChange]) -> None:
-        """Apply one event of a batch, and append the resulting changes of device levels to `changes`.
-
-        Most events change no level.
-        """
+        """Apply one event of a batch. Append the changes of device levels to `changes`; most events cause none."""
         seconds = event.at
         if not _OLDEST < seconds < future:
             self.refused["future"] += 1
             return
         at = int(seconds * 1000 + 0.5)
-        # Compare enum members by identity, because a table lookup would compute their hash in Python for each event.
+        # Compare enum members with `is`: a table lookup would compute their hash in Python for each event.
         assertion = event.assertion
         kind = 0 if assertion is _OCCUR else 2 if assertion is _RECOVER else 1
         said = event.severity
@@ -175,10 +173,9 @@ class FaultEngine(FaultState):
         return None
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """Use the rules of `policy`.
+        """Use the rules of `policy` from now on.
 
-        Counts and timers continue, and the new rules apply to them at once. Holds (exclusions that outlast the fault)
-        stay in force.
+        Counts and timers continue under the new rules. Holds (exclusions that outlast the fault) stay.
         """
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
@@ -222,8 +219,8 @@ class FaultEngine(FaultState):
         return changes
 
     def release(self, name: str, now: float) -> list[LevelChange]:
-        """Release a device on a person's request: end its holds (exclusions that outlast the fault) and frequency
-        escalations, and set its counts to zero.
+        """Release a device for a user: end its holds (exclusions that outlast the fault) and its frequency escalations,
+        and restart its counts.
         """
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
@@ -250,10 +247,10 @@ class FaultEngine(FaultState):
         return changes
 
     def hold(self, name: str, code: str, now: float, remedy: Remedy = Remedy.HOLD) -> None:
-        """Add a hold (an exclusion that outlasts the fault) or an escalation (a higher remedy), which another system
-        has recorded about the device.
+        """Add a hold (an exclusion that outlasts the fault) or an escalation (a higher remedy) from another system's
+        records about the device.
 
-        `code`: `AUTOFILL` if those records have no code.
+        `code`: `AUTOFILL` if the records have no code.
         """
         device = self._device(name)
         known = self._code(canonical(code))
@@ -265,11 +262,9 @@ class FaultEngine(FaultState):
         device.level = max(device.level, code_state.asked(self.clock))
 
     def sweep(self) -> int:
-        """Delete the code states (one code on one device) that no rule needs any more.
+        """Delete the code states that no rule needs any more. Return their number.
 
-        Return how many were deleted. Call this method now and then.
-
-        Its cost grows with the number of deleted states, not with the number of all states.
+        Call this method now and then. Its cost grows only with the number of deleted states.
         """
         gone = 0
         clock, now = self.clock, self.clock // MINUTE
@@ -295,7 +290,7 @@ class FaultEngine(FaultState):
     def _begin(self, device: TrackedDevice, code: Code) -> CodeState:
         """Create the state of a fault code on a device.
 
-        Its log gets the recent reloads, releases and momentary events.
+        Its log gets the recent reloads, releases and momentary events, because a late event may be older than they are.
         """
         code_state = device.codes[code.key] = CodeState(device, code)
         if self._reloads or self._releases:
@@ -311,9 +306,9 @@ class FaultEngine(FaultState):
         return code_state
 
     def _settle(self, code_state: CodeState, before: int, at: int, changes: list[LevelChange]) -> None:
-        """Finish a change of a code state (one code on one device).
+        """Finish a change of a code state.
 
-        Check the circuit breaker, set the code state's next alarm, and report the device's level if it changed.
+        Check the circuit breaker, set the next alarm of the code state, and report the device's level if it changed.
         """
         judge = code_state.code.judge
         if code_state.escalated > before >> 1:
@@ -331,7 +326,7 @@ class FaultEngine(FaultState):
         told = device.level
         if asked != told:
             device.level = asked
-            # Do not report a change between "no fault" and a code without a remedy.
+            # A code without a remedy is not worse than no fault, so do not report this change.
             if asked > 0 or told > 0:
                 changes.append(
                     LevelChange(
@@ -345,11 +340,11 @@ class FaultEngine(FaultState):
                 )
 
     def _escalated(self, code_state: CodeState, which: int, changes: list[LevelChange]) -> None:
-        """Handle an escalation (rise of the remedy) of one code on one device.
+        """Handle an escalation (a higher remedy) of a code state.
 
         `which`: 1: by frequency; 2: by duration.
 
-        An escalation of a dry-run rule is only reported. The circuit breaker may suppress any other escalation.
+        If the rule is a dry run, only report the escalation. Otherwise the circuit breaker may suppress it.
         """
         device, judge = code_state.device, code_state.code.judge
         if which == 1:
@@ -383,7 +378,7 @@ class FaultEngine(FaultState):
             )
 
     def _put_late(self, code_state: CodeState, entry: Entry, judge: CompiledRules) -> bool:
-        """Insert a late entry by its time and apply the log again. Return False if the entry is older than the log's
+        """Insert a late entry by its time, and apply the log again. Return False if the entry is older than the log's
         checkpoint.
         """
         if code_state.checkpoint is not None and order_of(entry) < code_state.checkpoint[-1]:  # type: ignore[operator]  # its order
@@ -399,8 +394,8 @@ class FaultEngine(FaultState):
         return True
 
     def _add_deeds(self, code_state: CodeState) -> None:
-        """Add the recent reloads and releases to the log of a new code state, so that the rules of that time apply to
-        late events.
+        """Add the recent reloads and releases to the log of a new code state. A late event is then judged by the rules
+        of its time.
         """
         key, name = code_state.code.key, code_state.device.name
         for when, old, new in self._reloads:

@@ -1,5 +1,5 @@
-"""Finds the faults that overlapped an attempt in time, to explain an exit. Also lists the faults that a reset of
-devices clears.
+"""Finds the faults that overlapped an attempt in time, because they may explain an exit. Also finds the faults that a
+device reset ends.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from holdfast.decide.faults.fault_remedies import remedy_of
 from holdfast.decide.faults.fault_state import FaultState
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
-#: Maximum number of ended faults to keep. If there are more, the mildest are dropped first, then the oldest.
+#: The number of ended faults to keep. Beyond it the mildest are dropped first, then the oldest.
 MOST = 1000
 
 
 class Overlaps:
-    """The faults of a run of the job, each with its end. Call `note` for every event; `within` then returns the
-    overlapping faults.
+    """The faults during a run of the job, with their ends. Call `note` for every event; `within` returns the faults
+    that overlapped a time span.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Overlaps:
     def note(self, event: FaultEvent, engine: FaultState) -> None:
         """Record an event that the engine has handled.
 
-        The fault's remedy is the code's, or the escalation's if that is more severe.
+        The recorded remedy is the code's, or the escalation's if that is more severe.
         """
         code = canonical(event.code)
         key = event.device, code
@@ -63,7 +63,7 @@ class Overlaps:
 
 
 def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float) -> list[FaultEvent]:
-    """Return an event that ends the fault, for every active code of these devices, because a reset has cleared them.
+    """Return an end event for every active fault code of these devices, because a reset has ended the faults.
 
     A hold (an exclusion that outlasts the fault) stays.
     """

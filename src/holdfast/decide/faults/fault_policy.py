@@ -1,7 +1,7 @@
 """The rules in force: levels of codes, frequency and duration rules, and the graceful-tolerance times.
 
-Values have the same ranges as in Ascend's fault configuration. The engine computes in whole milliseconds, so that a
-time at the limit is judged exactly.
+Values have the same ranges as in Ascend's fault configuration. The engine computes in whole milliseconds, so that it
+compares a time with a limit exactly.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ LINK_RECOVER_S = 60
 class FrequencyRule(Noun, frozen=True, kw_only=True):
     """A rule that escalates to `remedy` when a code occurs `times` times within `window_s` seconds.
 
-    It ends when a person releases the device, or when the code has not occurred for over `release_s`
-    seconds.
+    The escalation ends when a user releases the device, or after `release_s` seconds without the code.
     """
 
     window_s: int
@@ -40,8 +39,8 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
     remedy: Remedy
     release_s: int = NEVER_S
     dry_run: bool = False
-    #: The rule's place in its file: `frequency[2] (line 9)`. The circuit breaker counts the excluded devices of each
-    #: such place.
+    #: The rule's place in its file, such as `frequency[2] (line 9)`. The circuit breaker limits how many devices each
+    #: place may exclude.
     entry: str = ""
 
     @property
@@ -75,9 +74,9 @@ class DurationRule(Noun, frozen=True, kw_only=True):
 
 
 class GraceTimes(Noun, frozen=True, kw_only=True):
-    """The times of graceful tolerance, in seconds.
+    """The time limits of graceful tolerance, in seconds.
 
-    `save_s`: for workers to save and exit. `reset_s`: for a reset. `heal_s`: for a fault to end without help.
+    `save_s`: for workers to save and exit. `reset_s`: for a reset. `heal_s`: for a fault to end without a reset.
     """
 
     save_s: int = 30
@@ -93,7 +92,7 @@ class Policy(Noun, frozen=True, kw_only=True):
     duration: dict[str, DurationRule] = {}
     grace: GraceTimes = GraceTimes()
     spelled: dict[str, str] = {}
-    #: Whether messages use Ascend's names of levels, because a file that the user supplied uses them.
+    #: Whether messages use Ascend's names of levels, because a file of the user does.
     seed_names: bool = False
 
     def spell(self, code: str) -> str:
@@ -122,7 +121,7 @@ class Policy(Noun, frozen=True, kw_only=True):
 
 
 class PolicyProblem(Noun, frozen=True, kw_only=True):
-    """A part of a file that is ignored, and the reason. `fatal`: whether the whole file is ignored because of it.
+    """An ignored part of a file, and why it is ignored. `fatal`: whether the whole file is ignored because of it.
     `harmless`: whether ignoring the part changes nothing.
     """
 
@@ -159,7 +158,7 @@ class Rules(Noun, frozen=True, kw_only=True):
 
 
 class Spelling:
-    """Remembers how the files spell each code. The first spelling of a code is kept."""
+    """Remembers the spelling of each code in the files. The first spelling counts."""
 
     def __init__(self) -> None:
         self.seen: dict[str, str] = {}
@@ -171,7 +170,7 @@ class Spelling:
 
 
 class RulesReader:
-    """The rules of one file while it is being read. For each code and kind of rule the first valid rule counts."""
+    """The rules of one file while the file is read. Of several valid rules of one kind for a code, the first counts."""
 
     def __init__(self, problems: Iterable[PolicyProblem] = ()) -> None:
         self.frequency: dict[str, FrequencyRule] = {}
@@ -195,7 +194,7 @@ class RulesReader:
     ) -> None:
         """Add a duration rule with these values (see `DurationRule`).
 
-        A time that is None gets its default, and the link fault has defaults of its own.
+        If a time is None, it gets its default; the link fault has different defaults.
         """
         link = code == LINK_DOWN
         self.duration[code] = DurationRule(
@@ -229,7 +228,7 @@ def policy_of(levels: Levels, rules: Rules) -> Policy:
 
 
 def allowed_remedy(code: str, remedy: Remedy, *, hold: bool) -> Remedy:
-    """Return `remedy`, or NONE if a rule for this code may not demand it.
+    """Return `remedy`, or NONE if no rule for this code may demand it.
 
     A rule for the link fault may only demand NONE, AVOID or ISOLATE, and HOLD if `hold` is set.
     """
@@ -248,7 +247,7 @@ def catalogue_levels(without: frozenset[str] = frozenset()) -> Levels:
 
 
 def merged(base: Levels, over: Levels) -> Levels:
-    """Merge two code lists. If a code is in both, its entry in `over` counts."""
+    """Merge two code lists. An entry in `over` replaces the entry for the same code in `base`."""
     return Levels(
         levels={**base.levels, **over.levels}, spelled={**base.spelled, **over.spelled}, problems=over.problems
     )

@@ -35,9 +35,9 @@ _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESE
 
 
 def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
-    """Return the level of a code: the highest of its remedies in the code lists (`listed`).
+    """Return the base level of a code: the highest of its remedies in the code lists (`listed`).
 
-    A level that is not possible on the network plane counts as NONE.
+    A remedy that cannot apply to the network plane counts as NONE.
     """
     if code not in NETWORK_CODES:
         return max(listed)
@@ -51,9 +51,9 @@ def by_severity(severity: Severity) -> Remedy:
 
 
 def remedy_of(code: str, severity: Severity, levels: Mapping[str, Remedy]) -> Remedy:
-    """Return the base level of one canonical code: the remedy by code alone, without rules.
+    """Return the base level of a canonical code: its remedy without any frequency or duration rule.
 
-    `levels`: code → the level in a code list. `severity`: decides if no list names the code.
+    `levels`: code → its level in a code list. `severity`: decides if no list has the code.
     """
     known = levels.get(code)
     return by_severity(severity) if known is None else known
@@ -75,7 +75,7 @@ def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
 
 
 def standing_of(remedy: Remedy | None) -> Standing:
-    """Return the device's standing at this level: whether new work may be placed on the device, and until when not."""
+    """Return the device's standing at this level: whether new work may run on the device, and until when it may not."""
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return Standing.HEALTHY
     if remedy is Remedy.HOLD:

@@ -1,8 +1,8 @@
 """Replays a fault case (files, a timeline, checks) and returns the state at each check. Pure; it reads no clock.
 
 The timing follows Ascend's device plugin, which polls once per tick. Each tick applies the events that have arrived, in
-the order of their own times, and then the deadlines. A `recover` event arrives one second late, as from the driver,
-unless the case sets its delay.
+the order of their own times, and then the deadlines. A `recover` event arrives one second late, like the driver's,
+unless the case sets another delay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ORDER = {"reload": 0, "in_use": 0, "event": 1, "manual_release": 3, "restart": 
 
 
 class _Files:
-    """The code list and the rule file in force. A reload that does not name a file leaves it in force."""
+    """The code list and the rule file in force. If a reload names only one file, the other stays in force."""
 
     def __init__(self) -> None:
         self.levels: Levels = shipped_levels()
@@ -81,7 +81,7 @@ def play(case: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def warnings(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the ignored parts of a case's files, in the order in which the files are read. Raise `BadUsage` on a
+    """Return a warning for each ignored part of a case's files, in the order of reading. Raise `BadUsage` on a
     malformed case.
     """
     files = _Files()
@@ -167,10 +167,10 @@ def _do(engine: FaultEngine, files: _Files, op: Mapping[str, Any], at: float, ar
 
 
 def _take_over(engine: FaultEngine, initial: Any) -> None:
-    """Add the holds and escalations from the records of another system to the engine.
+    """Add the holds and escalations from another system's records to the engine.
 
-    `initial` has the names of held devices, and device → reasons. Each may be a value, or the text in a cluster's
-    record: the names separated by commas, the reasons as JSON.
+    `initial` has the names of held devices, and device → reasons. Each may be a value, or the text of a cluster's
+    record: names separated by commas, reasons as JSON.
     """
     if not initial:
         return
@@ -184,7 +184,7 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
             kind, code, level, at = _reason(reason)
             remedy = REMEDIES[level]
             if remedy is Remedy.HOLD and held is not None and name not in held:
-                continue  # skip a hold after which a person has released the device
+                continue  # skip this hold, because a user has released the device since
             if kind == "FaultDuration":
                 continue  # skip a duration escalation, because the engine derives it from the fault's events
             engine.hold(name, code or engine.AUTOFILL, at, remedy)
@@ -223,7 +223,7 @@ def _reason(reason: Any) -> tuple[str, str, str, float]:
 
 
 def show(engine: FaultEngine, name: str) -> dict[str, Any]:
-    """Return a device's state, with the same keys as the result of a check."""
+    """Return a device's state with the same keys as a check's result."""
     chip, network = engine.plane_levels(name)
     chip_healthy, network_healthy = engine.healthy(name)
     level = max((remedy for remedy in (chip, network) if remedy is not None), default=None)

@@ -1,4 +1,4 @@
-"""The state of the fault engine, with queries, and its dump and load for a restart."""
+"""The state of the fault engine, with queries, and with a dump and a load for a restart."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from holdfast.decide.faults.fault_remedies import is_healthy, level_name
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Noun
 
-#: Default maximum share of all devices that one rule may exclude.
+#: The default limit of the circuit breaker: the share of all devices that one rule may exclude.
 DEFAULT_SHARE = 0.25
-#: With fewer devices than this the circuit breaker sets no limit, because a share of so few is meaningless.
+#: With fewer devices than this the circuit breaker has no limit, because a share of so few means little.
 FEWEST = 8
 
 
@@ -34,7 +34,7 @@ class Breaker(Noun, frozen=True, kw_only=True):
 
 
 class DevicesByRule:
-    """The devices that each rule has excluded, with the time of each exclusion (milliseconds)."""
+    """The devices that each rule has excluded, and the times of the exclusions (milliseconds)."""
 
     __slots__ = ("by_rule",)
 
@@ -60,10 +60,10 @@ class DevicesByRule:
 
 class ChangeKind(enum.StrEnum):
     LEVEL = "level"
-    #: The escalation (rise of the remedy) came from a dry-run rule: the change only reports the rule's effect.
+    #: A dry-run rule caused the escalation (a higher remedy), so the change only shows what the rule would do.
     WOULD = "would"
-    #: The circuit breaker suppressed the escalation (rise of the remedy), because its rule has excluded its share of
-    #: devices. A person must check the rule.
+    #: The circuit breaker suppressed the escalation (a higher remedy): the rule has excluded its share of devices, and
+    #: a user must check it.
     BREAKER = "breaker"
 
 
@@ -85,13 +85,11 @@ class LevelChange(Noun, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """The change of level in one sentence."""
+        """The reason for the change of level, as one sentence."""
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
-        """Return `reason` as printed text. `seed_names`: use Ascend's names of levels, for users whose rules have these
-        names.
-        """
+        """Return the sentence for printing. `seed_names`: use Ascend's names of levels, for users whose rules use them."""
         was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
         match self.kind:
             case ChangeKind.LEVEL:
@@ -121,7 +119,7 @@ class Reason(Noun, frozen=True, kw_only=True):
     code: str
     remedy: Remedy
     at: float
-    #: Whether the escalation has an effect. False: its rule is a dry run, or the circuit breaker suppressed it.
+    #: Whether the escalation has an effect; False: its rule is a dry run, or the circuit breaker suppressed it.
     counts: bool = True
 
     def __str__(self) -> str:
@@ -136,7 +134,7 @@ _SPOKEN_MOST = 65_536
 
 
 class FaultState:
-    """The level (most severe remedy) of every device as of the latest `now`.
+    """The present level (most severe remedy) of every device.
 
     `FaultEngine` adds the methods that change it.
 
@@ -157,8 +155,8 @@ class FaultState:
     ) -> None:
         self.policy = policy
         self.breaker = breaker
-        #: Device name → its node, its use and the states of its fault codes; None: the engine keeps only the
-        #: device's name.
+        #: Device → its node, its use and the states of its fault codes; None: the engine keeps only the name of the
+        #: device.
         self.devices: dict[str, TrackedDevice | None] = {}
         self.refused: Counter[str] = Counter()
         self.taken = DevicesByRule()
@@ -169,35 +167,34 @@ class FaultState:
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
         self._codes: dict[str, Code] = {}
-        #: Spelling of a code → the code, for every spelling that a source has used.
+        #: A spelling of a code, as some source uses it → the code.
         self._spoken: dict[str, Code] = {}
-        #: For each code state (one code on one device): the time of its next deadline, or of the end of its
-        #: momentary event.
+        #: The time of each code state's next deadline, or of the end of its momentary event.
         self._alarms = Alarms()
         self._alarms_most = 1024
-        #: Tracks (states of one code on one device) that may be deleted soon, in buckets by the minute of their
-        #: `fades`. A code state is in at most one bucket.
+        #: The code states that may be deleted soon, in buckets by the minute of their `fades`. Each is in at most one
+        #: bucket.
         self._fading: dict[int, list[CodeState]] = {}
         #: When the engine last forgot old momentary events, in milliseconds (see `Code.age`).
         self._aged = 0
         #: The order (see `event_order`) of the latest reload or release.
         self._last_deed = -INF
-        #: The recent reloads, as (order, policy before, policy after). A new code state (one code on one device)
-        #: needs them to apply the rules of that time to late events.
+        #: The recent reloads, as (order, policy before, policy after). With them a new code state judges late events by
+        #: the rules of their time.
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
 
     # ---- registering devices, with or without a fault
 
     def register(self, devices: Iterable[str]) -> None:
-        """Add devices that exist, even without a fault. The circuit breaker computes its share from the number of known
+        """Add existing devices, with or without a fault. The circuit breaker's limit depends on the number of known
         devices.
         """
         for name in devices:
             self.devices.setdefault(name, None)
 
     def set_in_use(self, name: str, in_use: bool) -> None:
-        """Set whether a job uses the device. This only decides whether AVOID counts as unhealthy."""
+        """Set whether a job uses the device, because AVOID only counts as unhealthy on an unused device."""
         device = self._device(name)
         device.in_use = in_use
         self._forget_if_unused(device)
@@ -205,8 +202,8 @@ class FaultState:
     # ---- queries
 
     def level(self, name: str) -> Remedy | None:
-        """Return the device's level (its most severe remedy) as of the latest `now`, of its chip plane and its
-        network plane together. None: no fault.
+        """Return the device's present level (its most severe remedy) over both planes, chip and network; None: no
+        fault.
         """
         return remedy_or_none(max(self._levels(name)))
 
@@ -228,7 +225,7 @@ class FaultState:
         )
 
     def active(self, name: str, remedy: Remedy) -> tuple[tuple[float, str], ...]:
-        """Return (since when in seconds, code) for every active code of the device whose base level is `remedy`."""
+        """Return (start in seconds, code) for every active code of the device with the base level `remedy`."""
         found = [
             (code_state.since, code_state.code.key)
             for code_state in self._code_states(name)
@@ -239,8 +236,8 @@ class FaultState:
         return tuple((since / 1000, self.policy.spell(key)) for since, key in found)
 
     def counts(self, name: str) -> dict[str, int]:
-        """Return code → how often it occurred within the window of its frequency rule. Codes without occurrences are
-        left out.
+        """Return code → the number of its occurrences within its frequency rule's window. Codes without any are left
+        out.
         """
         found = {
             code_state.code.spelled: code_state.counted(self.clock, code_state.code.judge)
@@ -249,9 +246,7 @@ class FaultState:
         return {code: count for code, count in sorted(found.items()) if count}
 
     def reasons(self, name: str) -> tuple[Reason, ...]:
-        """Return the escalations (by rules) and holds (exclusions that outlast a fault) of the device, sorted by
-        their text.
-        """
+        """Return the device's escalations (by rules) and holds (exclusions that outlast a fault), sorted by text."""
         found = []
         for code_state in self._code_states(name):
             judge = code_state.code.judge
@@ -280,15 +275,15 @@ class FaultState:
         return tuple(sorted(found, key=str))
 
     def lasts(self, name: str) -> bool:
-        """Return whether the device has a fault that lasts: an active fault or an escalation, and not only a momentary
-        event.
+        """Return whether the device has a lasting fault: an active fault or an escalation. A momentary event alone does
+        not count.
         """
         return any(code_state.active for code_state in self._code_states(name)) or any(
             each.counts for each in self.reasons(name)
         )
 
     def given_back(self, name: str) -> bool:
-        """Return whether a person has released the device after its latest event, and it has no fault or escalation."""
+        """Return whether a user has released the device since its latest event, and no fault or escalation is left."""
         released = max((order for order, device in self._releases if device == name), default=-INF)
         return not self.lasts(name) and released >= max(
             (code_state.order for code_state in self._code_states(name)), default=INF
@@ -297,7 +292,7 @@ class FaultState:
     def held(self, name: str) -> bool:
         """Return whether the device is held.
 
-        A hold lasts until a person releases the device, or the code's release window ends.
+        A hold lasts until a user releases the device, or until the code's release window ends.
         """
         return any(reason.remedy is Remedy.HOLD and reason.counts for reason in self.reasons(name))
 
@@ -367,7 +362,7 @@ class FaultState:
         return code
 
     def _meet(self, spelled: str) -> Code:
-        """Add a spelling of a code. If there are too many spellings, first forget all of them and the unused codes."""
+        """Add a spelling of a code. If there are too many, first forget all spellings and all unused codes."""
         if len(self._spoken) >= _SPOKEN_MOST:
             self._spoken.clear()
             used = {
@@ -387,16 +382,12 @@ class FaultState:
         return device
 
     def _forget_if_unused(self, device: TrackedDevice) -> None:
-        """Forget everything but the name of a device that has no fault code's state, is not in use and has no known
-        node.
-        """
+        """Keep only the name of a device that has no code state, no job and no known node."""
         if not device.codes and not device.in_use and not device.node:
             self.devices[device.name] = None
 
     def _set_alarms(self, code_state: CodeState) -> None:
-        """Set the alarm for the next time at which this fault may change its level, and schedule the deletion
-        of its record.
-        """
+        """Set the alarm for the next possible change of this code state, and schedule its deletion."""
         due = code_state.due
         shown = code_state.seen_until - 1
         if (
@@ -405,7 +396,7 @@ class FaultState:
             and not code_state.active
             and code_state.code.bases[code_state.severity] > 0
         ):
-            # The next deadline is the end of a momentary event. It only changes the level if the code has a remedy.
+            # The next deadline is the end of a momentary event. It changes the level only if the code has a remedy.
             due = shown
         if due < code_state.wake:
             code_state.wake = due
@@ -431,8 +422,8 @@ class FaultState:
         return () if device is None else device.codes.values()
 
     def _passing(self, name: str) -> Iterator[tuple[Code, int]]:
-        """Yield the codes that have no state on this device, and of which a momentary event still counts as
-        active, with the event's order.
+        """Yield each code whose momentary event still counts as active on this device, with the event's order. Codes
+        with a code state are left out.
         """
         for code in self._codes.values():
             seen = code.sighting(name)
@@ -460,7 +451,7 @@ def _wanted(alarm: Alarm) -> bool:
     return alarm[-1].wake == alarm[0]
 
 
-# Level → remedy, as a tuple because that is faster than a call of the enum. Index -1 (`NOTHING`) is None.
+# Level → remedy. A tuple is faster than a call of the enum. Index -1 (`NOTHING`) gives None.
 _REMEDIES: tuple[Remedy | None, ...] = (*Remedy, None)
 
 

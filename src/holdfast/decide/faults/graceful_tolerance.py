@@ -25,7 +25,7 @@ ATTEMPTS = 4
 
 class TolerancePhase(enum.StrEnum):
     IDLE = "idle"
-    #: The reset group waits, because a RESTART_WORKERS fault may end without help.
+    #: The group waits, because its RESTART_WORKERS fault may end without a restart.
     HEALING = "healing"
     #: A RESET_WHEN_IDLE fault needs a reset, which waits until no process uses the group.
     WAITING = "waiting"
@@ -34,9 +34,9 @@ class TolerancePhase(enum.StrEnum):
     #: The workers did not exit in time and are being stopped.
     STOPPING = "stopping"
     RESETTING = "resetting"
-    #: The workers were restarted because a RESTART_WORKERS fault did not end. The restart may have ended it.
+    #: The workers were restarted, because a RESTART_WORKERS fault lasted. The restart may have ended the fault.
     RETRIED = "retried"
-    #: The group was reset after a restart of the workers did not help. If the fault comes back soon, the devices are
+    #: The group was reset, because a restart did not end the fault. If the fault comes back soon, the devices are
     #: isolated.
     PROVING = "proving"
     ISOLATED = "isolated"
@@ -58,8 +58,8 @@ class GroupBusy(Message, frozen=True, kw_only=True):
 
 
 class ResetEnded(Message, frozen=True, kw_only=True):
-    """The reset plugin has ended. `attempt`: the number in the `Reset` action. An event with another
-    number is ignored.
+    """The reset plugin has ended. `attempt`: the number in the `Reset` action. The group ignores an event with another
+    number.
     """
 
     attempt: int
@@ -68,7 +68,7 @@ class ResetEnded(Message, frozen=True, kw_only=True):
 
 
 class Moment(Message, frozen=True, kw_only=True):
-    """The time has come that `Tolerance.next_wake` returned."""
+    """The time that `Tolerance.next_wake` returned has come."""
 
 
 ToleranceEvent = LevelChanged | GroupIdle | GroupBusy | ResetEnded | Moment
@@ -98,7 +98,7 @@ class Reset(Message, frozen=True, kw_only=True):
 
 
 class ClearFaults(Message, frozen=True, kw_only=True):
-    """The reset succeeded: end the earlier faults of these devices. Workers may use the devices again."""
+    """The reset has succeeded: end the earlier faults of these devices, and let workers use them again."""
 
     devices: tuple[str, ...]
 
@@ -132,10 +132,10 @@ class ToleranceSnapshot(Noun, frozen=True, kw_only=True):
 
 
 class Tolerance:
-    """One reset group: devices that can only be reset together. All workers on the group are stopped for a reset.
+    """One reset group: the devices that can only be reset together. A reset stops all workers on the group.
 
-    `attempts`: the maximum number of resets in a row. `busy`: whether a process uses the group now. `resettable`:
-    whether the devices can be reset.
+    `attempts`: the number of resets in a row that may fail. `busy`: whether a process uses the group now. `resettable`:
+    whether the devices can be reset at all.
     """
 
     def __init__(
@@ -206,8 +206,8 @@ class Tolerance:
 
     @property
     def wanted(self) -> Remedy:
-        """The most severe remedy of the group that needs a reset or a restart. Remedies that exclude devices are
-        handled elsewhere.
+        """The group's most severe remedy that needs a reset or a restart. Other code handles remedies that exclude
+        devices.
         """
         answerable = [level for level in self.levels.values() if Remedy.RESTART_WORKERS <= level <= Remedy.RESET_NOW]
         most = max(answerable, default=Remedy.NONE)
@@ -221,7 +221,7 @@ class Tolerance:
             TolerancePhase.RESETTING,
             TolerancePhase.ISOLATED,
         ):
-            # Once the workers are notified they exit, so the reset happens even if the fault ends meanwhile.
+            # Notified workers exit in any case, so the reset goes on even if the fault has ended meanwhile.
             if self.phase is TolerancePhase.ISOLATED and not self.levels:
                 self._rest()
             return []
@@ -243,7 +243,7 @@ class Tolerance:
         return []
 
     def _rest(self) -> None:
-        """Return the group to IDLE. If it has no fault any more, forget its failed resets."""
+        """Go back to IDLE. If no fault is left, forget the failed resets."""
         self._to(TolerancePhase.IDLE)
         self.escalated = False
         if not self.levels:
@@ -262,14 +262,14 @@ class Tolerance:
         if self.phase is TolerancePhase.WAITING:
             return self._reset(now)
         if self.phase in (TolerancePhase.HEALING, TolerancePhase.RETRIED):
-            # the workers exited without a notice, so their next start counts as the restart
+            # the workers exited without a notice, so their next start is the restart
             self._to(TolerancePhase.RETRIED)
         elif self.phase is TolerancePhase.PROVING:
             self._to(TolerancePhase.PROVING)
         return []
 
     def _left(self, now: float) -> list[ToleranceAction]:
-        """Reset the group or restart its workers, because the workers have left: no process uses the group any more."""
+        """Reset the group or restart its workers, because no process uses the group any more."""
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
         if self.wanted is Remedy.RESTART_WORKERS:
@@ -279,8 +279,8 @@ class Tolerance:
         return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]
 
     def _reset(self, now: float, last: str = "") -> list[ToleranceAction]:
-        """Reset the group, or isolate its devices after too many failed resets. No other method emits `Reset`. `last`:
-        why the last reset failed.
+        """Reset the group; after too many failed resets isolate its devices. No other method emits `Reset`. `last`: why
+        the last reset failed.
         """
         if self.attempt >= self.attempts:
             tried, last = self.attempt, last or "a process came back to a device that was reset"

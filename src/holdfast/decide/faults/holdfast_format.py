@@ -220,8 +220,8 @@ class _PolicyReader(RulesReader):
 
 def _sections(data: bytes) -> dict[str, yaml.Node]:
     try:
-        # Parse to YAML nodes, not to values, so that `80E18005` and `0123` keep their spelling and a repeated key is
-        # noticed.
+        # Parse to YAML nodes instead of values. Nodes keep the spelling of `80E18005` and `0123`, and show a repeated
+        # key.
         root = yaml_nodes(data)
     except Malformed as error:
         at = f"line {error.line}, column {error.column}: " if error.line is not None else ""

@@ -1,7 +1,7 @@
 """The public interface of the fault engine: which devices may be used, and why.
 
-`FaultEngine` computes each device's level (its most severe remedy) from fault events; `standing` and `standings` return
-for each device whether it may be used, with a reason. All functions are pure. A supervisor uses them like this:
+`FaultEngine` computes each device's level (its most severe remedy) from fault events; `standing` and `standings` say
+whether a device may be used, and why. All functions are pure. A supervisor uses them like this:
 
     engine = FaultEngine(policy, breaker=Breaker())
     engine.register(devices)
@@ -40,25 +40,25 @@ __all__ = [
     "standings",
 ]
 
-#: Seconds for which a RETRY_REQUEST fault does not stop an inference job, because the job retries its requests
+#: An inference job goes on for this many seconds after a RETRY_REQUEST fault, because it retries its requests
 #: meanwhile.
 RETRY_WAIT_S = 60.0
 
 
 class LevelConsequence(Noun, frozen=True, kw_only=True):
-    """What a device's level (its most severe remedy) means for a job that uses the device."""
+    """The effects of a device's level (its most severe remedy) on a job that uses the device."""
 
     #: Whether to stop the attempt.
     stop: bool = False
     #: Whether the next attempt must not use the device.
     avoid: bool = False
-    #: Whether the next attempt should use other devices, if possible, while the fault lasts.
+    #: Whether the next attempt should use other devices while the fault lasts, if there are any.
     elsewhere: bool = False
     #: Whether to reset the device before it is used again.
     reset: bool = False
-    #: Whether workers that asked for a notice get time to save before they are stopped.
+    #: Whether workers that registered for a notice get time to save before the stop.
     save: bool = True
-    #: When to check again (seconds), because the fault may have ended by then; None: no check is needed.
+    #: When to check again (seconds), because the fault may end by then; None: no check is needed.
     wait_until: float | None = None
     why: str = ""
 
@@ -72,8 +72,7 @@ def answer_of(
     kind: JobKind = JobKind.TRAINING,
     on_subhealth: str = "ignore",
 ) -> LevelConsequence:
-    """Return what a job must do if a device that it uses has the level `remedy`. `since`: when the fault began
-    (seconds).
+    """Return the effects of the level `remedy` on a job that uses the device. `since`: when the fault began (seconds).
 
     `kind`: training or inference. `on_subhealth`: `ignore`, `grace` (save, and restart without the device) or `force`
     (restart without it at once).
@@ -146,9 +145,9 @@ def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ..
 
 
 def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding: Iterable[Reason]) -> str:
-    """Return in words what would make the device usable again; empty for a healthy device.
+    """Return the condition that makes the device usable again, in words; empty for a healthy device.
 
-    `level`: the device's level (its most severe remedy). `deciding`: the escalations and holds that cause this level.
+    `level`: the device's level (its most severe remedy). `deciding`: the escalations and holds that cause it.
     """
     found = list(deciding)
     if standing_of(level) is Standing.HEALTHY:

@@ -1,4 +1,4 @@
-"""The default configuration of faults: the levels of the built-in catalogues, and their rules."""
+"""The default rules about faults: the levels in the built-in catalogues, and the built-in rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def default_policy() -> Policy:
 
 
 def with_catalogue(levels: Levels, *, of_seed: bool) -> Levels:
-    """Merge the levels of a file over the built-in ones. `of_seed`: the file is Ascend's, and replaces the whole
-    built-in list of Ascend.
+    """Merge a file's levels over the built-in ones. `of_seed`: the file is Ascend's, so it replaces the whole built-in
+    list of Ascend.
     """
     return merged(catalogue_levels(frozenset({"ascend"}) if of_seed else frozenset()), levels)

@@ -32,11 +32,11 @@ from holdfast.model.evidence import (
 from holdfast.model.exit_report import Evidence
 from holdfast.model.faults import ActiveFault
 
-#: Seconds that the nodes may take to send evidence. This is well below the owner's own time limit for evidence.
+#: Seconds that the nodes may take to send evidence, well below the owner's limit for evidence.
 EVIDENCE_S = 10.0
-#: Seconds that the nodes may take to report the results of hooks, in addition to the time limits of the hooks.
+#: Seconds that the nodes may take to report hook results, in addition to the time limits of the hooks.
 HOOKS_S = 5.0
-#: Minimum seconds between two events about the progress of a round of checks.
+#: The shortest time between two progress events of a round of checks, in seconds.
 MOVED_S = 0.2
 
 Question = RunChecks | CollectEvidence | RunHooks
@@ -47,7 +47,7 @@ class _OpenQuestion(msgspec.Struct):
     """A request to several nodes that some of them have not answered yet."""
 
     question: Question
-    #: The nodes that have not answered yet, in the order of the request.
+    #: The nodes without an answer so far, in the order of the request.
     waits_for: dict[str, None]
     limit_s: float
     due: float
@@ -154,8 +154,8 @@ def _number(question: Question) -> tuple[int, int]:
 def _limit_s(question: Question) -> float:
     match question:
         case RunChecks():
-            # A node ends its checks just before `deadline_s`. The owner waits a little longer, and the gang's own time
-            # limit is later still.
+            # A node ends its checks just before `deadline_s`. The owner waits a little longer, and the gang's limit is
+            # later still.
             return question.deadline_s - min(0.5, question.deadline_s / 20) + question.fetch_s
         case CollectEvidence():
             return EVIDENCE_S
@@ -174,10 +174,10 @@ def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
 
 
 def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
-    """Yield (node, request for its evidence). Each request has only that node's data, so that its size does not grow
-    with the gang.
+    """Yield (node, request for its evidence). Each request has only the data about that node, so that its size does not
+    grow with the gang.
 
-    Faults are left out too, because each node knows its own faults.
+    Faults are left out, because each node knows its faults.
     """
     known = question.evidence
     mine: dict[str, list[WorkerEvidence]] = {}
@@ -194,12 +194,13 @@ def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
         yield node, replace(question, evidence=part)
 
 
-#: The owner keeps the full log reading of the ranks that died first, up to this many. Of the other ranks it keeps only
-#: the best clue.
+#: The owner keeps the full log readings of at most this many ranks, those that died first. Of each other rank it keeps
+#: only the best clue.
 MOST_READ = 1000
-#: A fault of the node and one of the gang count as the same fault if their times differ by at most this many seconds.
+#: A fault known to a node and a fault known to the gang are the same if their times differ by at most this many
+#: seconds.
 SAME_FAULT_S = 2.0
-#: The states of a check, worst first. If the nodes' states differ, the report shows the worst.
+#: The states of a check, worst first. If the nodes' states differ, the worst counts.
 _WORST_FIRST = (
     "failed",
     "running",
@@ -212,7 +213,7 @@ _WORST_FIRST = (
 
 
 def named(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are: `gpu-1, gpu-2 and 5 more`."""
+    """Return the first names and the number of the others: `gpu-1, gpu-2 and 5 more`."""
     rest = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -225,12 +226,12 @@ def merged_checks(
 ) -> ev.ChecksFinished:
     """Merge the nodes' results of a round of checks into one.
 
-    `order`: the request for the round. `answers`: node → its result. `missing`: the nodes that gave none within
-    `limit_s`, which the job avoids.
+    `order`: the request for the round. `answers`: node → its result. `missing`: the nodes without a result after
+    `limit_s`; the job avoids them.
     """
     in_order = [(node, answers[node]) for node in order.nodes if node in answers]
     failed = [(node, word) for node, word in in_order if word.state is CheckState.FAIL]
-    # Failures that stop the job come first. The sort is stable, so failures otherwise stay in the order of their nodes.
+    # Failures that stop the job come first. The sort is stable, so other failures stay in the order of the nodes.
     failed.sort(key=lambda one: not one[1].fatal)
     failures = [failure for _, word in failed if (failure := word.failure) is not None]
     # Prefix device names with the node's name, because each node has a gpu0.
@@ -270,8 +271,8 @@ def _by_node(answers: Sequence[tuple[str, ev.ChecksFinished]]) -> dict[str, tupl
 
 
 def merged_taken(rounds: Sequence[ChecksTaken]) -> ChecksTaken:
-    """Merge the rounds of checks of several nodes into one. Each check gets its worst state on any node, with that
-    node's message.
+    """Merge the rounds of checks of several nodes into one. Each check gets its worst state, with the message of the
+    node in that state.
     """
     lines: dict[str, list[CheckLine]] = {}
     for taken in rounds:
@@ -323,8 +324,8 @@ def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
 def merged_evidence(
     known: AttemptEvidence, told: Mapping[str, AttemptEvidence], silent: Sequence[str], limit_s: float
 ) -> AttemptEvidence:
-    """Return the gang's evidence `known` with the additions `told` of each node. `silent`: nodes that sent none within
-    `limit_s`.
+    """Merge the evidence of each node (`told`) into the gang's evidence (`known`). `silent`: the nodes that sent none
+    within `limit_s`.
     """
     read = {worker.rank: worker for of_node in told.values() for worker in of_node.workers}
     workers = _bounded([_told(worker, read.get(worker.rank)) for worker in known.workers])
@@ -356,8 +357,8 @@ def merged_evidence(
 
 
 def _told(known: WorkerEvidence, said: WorkerEvidence | None) -> WorkerEvidence:
-    """Return one worker's evidence: its exit from the gang's evidence (`known`), and its log reading from the node's
-    evidence (`said`), if the node sent any.
+    """Return the evidence about one worker: the exit from the gang's evidence (`known`), the log reading from the
+    node's evidence (`said`), if there is one.
     """
     if said is None:
         return known
@@ -391,7 +392,7 @@ def _of_node(line: Evidence, node: str) -> Evidence:
 
 
 def _faults(known: AttemptEvidence, told: Mapping[str, AttemptEvidence]) -> tuple[ActiveFault, ...]:
-    """Return the faults that the gang knows, and the faults that only the nodes report. `told`: node → its evidence."""
+    """Return the faults that the gang knows, and those that only the nodes report. `told`: node → its evidence."""
     found = list(known.faults)
     for node, of_node in told.items():
         for fault in of_node.faults:
@@ -416,8 +417,8 @@ def _hang(
     workers: Sequence[WorkerEvidence],
     ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
-    """Return the evidence of a hang. If no sample has stacks, add the stacks that the workers wrote when they were
-    stopped. `known`: the evidence of the gang; `told`: node → its evidence; `ranks_of`: node → its ranks.
+    """Return the evidence of a hang. If no sample has stacks, use the stacks that the workers wrote during the stop.
+    `known`: the gang's evidence; `told`: node → its evidence; `ranks_of`: node → its ranks.
     """
     hang = known.hang
     if hang is None or _has_stacks(hang.looks):
@@ -450,8 +451,8 @@ def _has_stacks(looks: Sequence[tuple[RankSnapshot, ...]]) -> bool:
 
 
 def _surroundings(workers: Sequence[WorkerEvidence], told: Mapping[str, AttemptEvidence]) -> HostFacts | None:
-    """Return the host facts of the node on which a worker died first, else of any node that reported some. `told`: node
-    → its evidence.
+    """Return the host facts of the node where a worker died first; if it sent none, those of any node. `told`: node →
+    its evidence.
     """
     nodes = dict.fromkeys(worker.node for worker in sorted(workers, key=_died))
     found = (told[node].surroundings for node in nodes if node in told)

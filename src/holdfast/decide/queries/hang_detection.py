@@ -8,8 +8,8 @@ Pure: callers pass in `now`, and get requests to the nodes.
     hangs.hear(node, seen, now)                       takes a node's sample; returns the same as `due` once all have
     answered
 
-First the owner requests when each rank last printed a line or reported a step, which costs nothing. The owner takes
-closer samples only of a silent gang. `HangWatch` decides when to take a sample, and how close it is;
+First the owner requests only the time at which each rank last printed a line or reported a step, which costs nothing.
+It takes closer samples only of a silent gang. `HangWatch` decides when to take a sample, and how close it is;
 `holdfast.explain.hangs.hang_judgement` judges the samples. A node that does not answer in time is named with its ranks,
 and the others are judged without it.
 """
@@ -42,14 +42,13 @@ from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen, Want
 from holdfast.model.job_spec import Seat
 
 _MOST_LOOKS = 64
-#: Limits how rarely silent but active ranks are sampled: the interval doubles up to 2**4 / 2 hang time-outs.
+#: The longest interval between samples of ranks that print nothing but work: 2**4 / 2 hang time-outs. The interval
+#: doubles up to it.
 _MOST_CALM = 4
 
 
 class NativeLook(enum.Enum):
-    """Whether the one sample with native frames is due. It is only taken once, because it halts the processes for a
-    moment.
-    """
+    """Whether the sample with native frames is due. It is taken only once, because it halts the processes for a moment."""
 
     LATER = enum.auto()
     WANTED = enum.auto()
@@ -61,7 +60,7 @@ class HangWatch:
 
         watch.heard(rank, at)             call it when a rank has printed a line or reported a step; cheap
         watch.next_wake()                 the time to call `wants`
-        watch.wants(now)                  the kind of sample that is due, or None; take that sample, pass it to `looked`
+        watch.wants(now)                  the kind of sample that is due, or None; take the sample, pass it to `looked`
         watch.looked(look, now)           returns a Judgement; Hung is final
 
     Sampling begins shortly before the time-out ends, so that the judgement is ready at its end. While some ranks print
@@ -103,11 +102,11 @@ class HangWatch:
 
     @property
     def native(self) -> bool:
-        """Whether the next sample should include native frames. That happens once, when all ranks are silent."""
+        """Whether the next sample includes native frames. That happens once, when all ranks are silent."""
         return self._closer is NativeLook.WANTED
 
     def wants(self, now: float) -> Closeness | None:
-        """Return the kind of sample that is due; None: no sample is due, and `next_wake` gives a later time."""
+        """Return the kind of sample that is due; None: not before `next_wake`."""
         if self._over or not self._words or now < self._next_at:
             return None
         early_s = self.timeout_s - gap_s(self.timeout_s)
@@ -127,7 +126,7 @@ class HangWatch:
         """Judge from all samples so far, with this new one, whether the attempt hangs.
 
         The result `Hung` is final. After any other result, `next_wake` returns when to take the next sample. `look`:
-        the sample, which `wants` requested. `closeness`: its kind.
+        the sample that `wants` requested. `closeness`: its kind.
         """
         self._looks.append(look)
         if len(self._looks) > _MOST_LOOKS:
@@ -138,8 +137,8 @@ class HangWatch:
         self._closer = self._closer_after(look, judgement)
         match judgement:
             case Hung() if self._closer is NativeLook.WANTED:
-                # The attempt hangs. Take one more sample now, with native frames, to show where native code waits. The
-                # delay does no harm.
+                # The attempt hangs. Take one more sample with native frames, because it shows where native code waits;
+                # the delay does no harm.
                 self._next_at = now
                 return LookAgain(why="the frames of machine code are wanted", look_at=now)
             case Hung():
@@ -190,9 +189,9 @@ class HangWatch:
         self._closer = NativeLook.LATER
 
     def _rest(self, judgement: NotHung, now: float) -> None:
-        """Schedule the next sample after a sample found no hang.
+        """Schedule the next sample, because this one showed no hang.
 
-        If all ranks are silent it is due soon; while only some are silent, at growing intervals.
+        If all ranks are silent, it is due soon; otherwise the intervals grow.
         """
         early_s = self.timeout_s - gap_s(self.timeout_s)
         silent_at = max(self._words.values(), default=now) + early_s
@@ -207,12 +206,12 @@ class HangWatch:
 
 #: Seconds that a node may take to answer. A node's own limit for the stacks of a few ranks is shorter.
 ANSWER_S = 10.0
-#: Seconds added to `ANSWER_S` per rank of the largest node if stacks are requested. A node samples some ranks in
-#: parallel, at most 5 s each.
+#: Seconds added to `ANSWER_S` for stacks, per rank of the largest node. A node samples some ranks in parallel, at most
+#: 5 s each.
 STACK_S = 1.5
 #: Seconds added to `ANSWER_S` if native frames are requested.
 NATIVE_S = 15.0
-#: The evidence of a hang has the snapshots of up to this many culprits, and of up to this many other ranks.
+#: The evidence of a hang has the snapshots of at most this many culprits, and of at most this many other ranks.
 SHOWN = 64
 
 #: The owner's next step: a request to every node, or the event for a hang that was found.
@@ -237,13 +236,13 @@ class HangDetection:
         self._watch: HangWatch | None = None
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._asked: _OpenLook | None = None
-        #: Node → how many seconds the owner waited for it in vain, for nodes that did not answer the last sample.
+        #: The nodes that did not answer the last sample → how many seconds the owner waited for each.
         self._deaf: dict[str, float] = {}
         self._number = 0
 
     def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
-        """Start to watch an attempt whose ranks are all up. A repeated call for the same attempt does nothing. `seats`:
-        the placement of each rank.
+        """Start to watch an attempt, because all its ranks are up. A second call for the same attempt has no effect.
+        `seats`: the placement of each rank.
         """
         if self._watch is not None and self._watch.attempt == attempt:
             return
@@ -297,7 +296,7 @@ class HangDetection:
             limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
             limit_s += NATIVE_S if native else 0.0
         # Skip nodes that did not answer the previous sample. The sample with native frames follows at once, and a
-        # second wait for these nodes would be in vain.
+        # second wait would bring nothing.
         wanted = set(self._ranks) - set(self._deaf if native else ())
         self._asked = _OpenLook(look, wanted or set(self._ranks), now, now + limit_s)
         return look
@@ -325,7 +324,7 @@ class HangDetection:
 
     def _listen(self, watch: HangWatch, answers: Mapping[str, RanksSeen]) -> None:
         """Update the watch from the nodes' answers: when each rank last printed a line or reported a step, and which
-        ranks ended.
+        ranks have exited.
         """
         for node, seen in answers.items():
             for heard in seen.heard:
@@ -336,7 +335,7 @@ class HangDetection:
 
 
 def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
-    """Add the ranks of nodes that gave no sample (`missing`) to the hang's reason. If all sampled ranks wait alike, the
+    """Add the ranks of nodes without a sample (`missing`) to the hang's reason. If all sampled ranks wait alike, the
     ranks without a sample are the culprits.
     """
     if not missing:
@@ -350,7 +349,7 @@ def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], wai
 
 
 def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> HangEvidence:
-    """If the job has several nodes and all culprits are on one node, add its name to the hang's reason."""
+    """Add the node's name to the hang's reason, if all culprits are on one of several nodes."""
     who = name_ranks(hang.culprits)
     nodes = [node for node, of_node in ranks.items() if set(of_node) & set(hang.culprits)]
     if len(ranks) < 2 or len(nodes) != 1 or not hang.why.startswith(f"{who} ") or hang.why.startswith(f"{who} on "):
@@ -359,7 +358,7 @@ def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> Han
 
 
 def _bounded(hang: HangEvidence) -> HangEvidence:
-    """Keep the snapshots of only the first culprits and of some other ranks, because a report shows no more."""
+    """Keep the snapshots of only the first culprits and of a few other ranks, because a report shows no more."""
     kept = set(hang.culprits[:SHOWN])
 
     def some(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:

@@ -1,7 +1,8 @@
 """Warns once, with stacks, about an idle gang, if the job has no hang time-out. It stops nothing. Pure.
 
-A gang is idle if for `after_s` seconds no rank has printed, reported a step, changed its use of CPU or moved bytes. By
-contrast, `holdfast.decide.queries.hang_detection` stops a gang that hangs, and samples more often and in more detail.
+A gang is idle if, for `after_s` seconds, no rank has printed a line, reported a step, changed its CPU use or moved
+bytes. If the job has a hang time-out, `holdfast.decide.queries.hang_detection` is used instead: it stops a gang that
+hangs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
-#: The number of samples of a silent gang that are taken before the warning is due.
+#: The number of samples of a silent gang before the warning is due.
 PARTS = 4
 #: Seconds that a node may take for a sample. The job does not wait for it.
 ANSWER_S = 60.0
@@ -53,7 +54,7 @@ class IdleWarning:
         self._ended: set[int] = set()
 
     def begin(self, attempt: int, seats: Sequence[Seat], began_at: float, now: float) -> None:
-        """Start to watch an attempt whose ranks are all up since `began_at`. `seats`: the placement of each rank."""
+        """Start to watch an attempt whose ranks have all been up since `began_at`. `seats`: the placement of each rank."""
         ranks: dict[str, list[int]] = {}
         for seat in seats:
             ranks.setdefault(seat.node, []).append(seat.rank)
@@ -130,7 +131,7 @@ class IdleWarning:
         return self._ask(Closeness.LIGHT, now)
 
     def _moved(self, at: float, now: float) -> None:
-        """Count the idle time from `at`, because a rank was active then."""
+        """Restart the idle time at `at`, because a rank was active then."""
         self._since = at
         self._looks = []
         self._cores = {}

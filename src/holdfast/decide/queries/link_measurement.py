@@ -28,15 +28,15 @@ from holdfast.model.pair_search import Pair, PairSearch
 #: The name by which users select this check.
 NAME = "links"
 SIZE = 1 << 20
-#: Seconds that one exchange of data between two nodes may take, including the time to open a port and to send the
-#: messages.
+#: Seconds for one exchange of data between two nodes, including the time to open a port and to send the messages.
 WAIT_S = 5.0
 #: Seconds that the measurement of all links may take.
 ALL_S = 20.0
-#: Maximum number of waves (parallel exchanges between pairs of nodes), because more waves find nothing more. If no
-#: exchange of a larger job has worked after two waves, the search ends.
+#: The most waves (parallel exchanges between pairs of nodes); more waves find nothing more. If no exchange has worked
+#: after two waves, the search ends, except in a small job.
 MOST_WAVES = 8
-#: An exchange counts as slow, which causes a warning, if it takes this many times the first quartile of all exchanges.
+#: An exchange counts as slow if it takes this many times the first quartile of all exchanges. A slow exchange causes a
+#: warning.
 SLOW_FACTOR = 8.0
 SLACK_S = 0.1
 
@@ -56,8 +56,8 @@ class LinkVerdict(msgspec.Struct, frozen=True):
 
 
 class _Exchange(msgspec.Struct):
-    """One exchange of data between a pair of nodes. The second node connects to the first; if `turned`, the first
-    connects to the second.
+    """One exchange of data between two nodes. The second node connects to the first; if `turned`, the first connects to
+    the second.
     """
 
     pair: Pair
@@ -67,13 +67,13 @@ class _Exchange(msgspec.Struct):
 class LinkMeasurement:
     """Measures the links between the nodes of one round of checks. Times are seconds on the owner's clock.
 
-    `order`: the request for the checks. `addresses`: node → its address. `token`: the secret that a node must present
-    to its peer.
+    `order`: the request for the checks. `addresses`: node → its address. `token`: the secret by which a node proves to
+    its peer that it belongs to the job.
     """
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:
         self._order = order
-        # The nodes in the order of their names, so that neighbours are mostly neighbours in the order of ranks too.
+        # Sort the nodes by name, because nodes with adjacent names mostly have adjacent ranks.
         self._nodes = tuple(sorted(order.nodes, key=natural))
         self._addresses = addresses
         self._token = token
@@ -115,9 +115,7 @@ class LinkMeasurement:
         return None if self.verdict is not None else min(self._due, self._ends)
 
     def hear(self, node: str, word: Word, now: float) -> Orders:
-        """Handle a node's answer and return the next commands. Ignore an answer that is unexpected or of
-        another round.
-        """
+        """Handle a node's answer and return the next commands. Ignore an unexpected answer, or one of another round."""
         if self.verdict is not None or (word.attempt, word.round) != (self._order.attempt, self._order.round):
             return []
         match word:
@@ -134,7 +132,7 @@ class LinkMeasurement:
                 return []
 
     def due(self, now: float) -> Orders:
-        """Count exchanges that take too long as failed, and return the next commands."""
+        """Count overdue exchanges as failed, and return the next commands."""
         if self.verdict is not None:
             return []
         self._silent |= self._opening
@@ -149,7 +147,7 @@ class LinkMeasurement:
     # ----------------------------------------------------------------------------- the waves of exchanges
 
     def _next(self, now: float) -> Orders:
-        """Return the commands for the next pairs of nodes. If no pairs are left, make the verdict."""
+        """Return the commands for the next pairs of nodes. If no pair is left, make the verdict."""
         orders: Orders = []
         while not self._at_work:
             pairs = self._pairs()
@@ -165,15 +163,15 @@ class LinkMeasurement:
         self._wave += 1
         count = len(self._nodes)
         if self._wave == 2 and count > 3:
-            # In the second wave, pair each node with its other neighbour, so that every node has been tested with two
+            # In the second wave each node meets its other neighbour. After it every node has been tested with two
             # nodes.
             return [(node, node + 1) for node in range(1, count - 1, 2)] + [(0, count - 1)]
         hopeless = count > MOST_WAVES and self._search.reference_s is None and self._wave > 2
         return [] if hopeless or self._wave > MOST_WAVES else self._search.next_wave()
 
     def _meet(self, exchange: _Exchange) -> Orders:
-        """Return the command for one node of a pair to connect to the other. The exchange fails if neither node has a
-        port.
+        """Return the command for one node of a pair to connect to the other. If neither node has a port, the exchange
+        fails.
         """
         for turned in (exchange.turned, not exchange.turned):
             left, right = (self._nodes[index] for index in exchange.pair)
@@ -227,8 +225,7 @@ class LinkMeasurement:
         if len(failed) == len(found.times):
             warnings = [self._none(failed)]
         else:
-            # A node that did not answer only causes a warning here, because the end of its lease decides whether it is
-            # lost.
+            # A node without an answer only causes a warning here. Its lease decides whether it is lost.
             warnings = [f"{NAME}: {self._name(node)} gave no answer within {WAIT_S:g} s" for node in sorted(silent)]
             warnings += [self._link(pair) for pair in failed if blamed.isdisjoint(pair)]
             warnings += [self._slow(pair) for pair in found.times if pair not in failed and not found.works(pair)]
@@ -247,7 +244,7 @@ class LinkMeasurement:
         return [(node, close) for node in self._nodes]
 
     def _bad(self, dead: Sequence[int], failed: Sequence[Pair]) -> CheckFailure:
-        """Return the failure of the check. It names the nodes that could not exchange data with working nodes."""
+        """Return the failure of the check, with the nodes that could not exchange data with working nodes."""
         said = []
         for node in dead[:NAMED]:
             tried = [(pair, pair[0] if pair[1] == node else pair[1]) for pair in failed if node in pair]
@@ -305,11 +302,11 @@ class LinkMeasurement:
 
 
 def worth_measuring(checked: ChecksFinished, order: RunChecks, linked: Collection[str] = ()) -> bool:
-    """Return whether to measure the links between nodes, after a round of checks.
+    """Return whether to measure the links between nodes after a round of checks.
 
-    All of several nodes must have passed the checks. If the result is reused from an earlier round, measure only if
-    some node is not in `linked`. `checked`: the result. `order`: the request for the round. `linked`: the nodes whose
-    links were good in the last measurement.
+    All nodes must have passed the checks, and there must be several. If the result comes from an earlier round, measure
+    only if a node is not in `linked`. `checked`: the result. `order`: the request for the round. `linked`: the nodes
+    whose links were good in the last measurement.
     """
     mine = (checked.attempt, checked.round) == (order.attempt, order.round)
     passed = checked.state is CheckState.PASS and checked.taken is not None

@@ -1,9 +1,8 @@
 """Decides whether an attempt got further than earlier attempts, from its evidence and the history. Pure.
 
 There are five signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a finished
-checkpoint, a run much longer than all before it, and a run of `healthy_s`. The first attempt has no earlier count or
-run to exceed. A count without lower counts before it in its attempt is no progress, because it may be the number of a
-restart or of a process.
+checkpoint, a run much longer than all earlier ones, and a run of at least `healthy_s`. A count is only progress if
+lower counts came before it in the attempt: otherwise it may be the number of a restart or of a process.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.progress_facts import RESTORING, Count, Sign, SignKind
 
 LONGER_FACTOR = 2.0
-#: A run counts as longer if it exceeds every earlier attempt by `LONGER_FACTOR` and by at least this many seconds.
+#: A run is much longer if it exceeds every earlier attempt by the factor `LONGER_FACTOR`, and by at least this many
+#: seconds.
 LONGER_S = 60.0
 EPOCH = "epoch"
 
@@ -45,8 +45,8 @@ def signs_of(
         found.append(Sign(kind=SignKind.CHECKPOINT, text=f"checkpoint {first}{more} was finished"))
     if history and (sign := _longer(ran_s, history)):
         found.append(sign)
-    # A long run is no sign of health if two attempts end at exactly the same counts, because then the program seems to
-    # fail at that point.
+    # If two attempts end at the same counts, the program seems to fail at that point. A long run is then no sign of
+    # health.
     stuck = bool(counts) and bool(history) and _standing(counts) == _standing(history[-1].counts)
     if ran_s >= healthy_s and not stuck:
         found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
@@ -59,17 +59,15 @@ def restores(signs: Iterable[Sign]) -> bool:
 
 
 def healthy(signs: Iterable[Sign]) -> bool:
-    """Return whether one of these signs of progress is a run of at least `healthy_s`."""
+    """Return whether these signs of progress include a run of at least `healthy_s`."""
     return any(sign.kind is SignKind.HEALTHY for sign in signs)
 
 
 def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
-    """Return the attempt's last counts (step, epoch).
+    """Return the attempt's last counts (step, epoch), one for each name.
 
-    For each name this is the count that all ranks of a role have reached.
-
-    The ranks of a role advance together, and a fast rank is only ahead by chance, so the lowest rank counts. Of several
-    roles the furthest role counts.
+    The lowest rank of a role counts, because ranks advance together and a fast rank is ahead only by chance. Of several
+    roles the furthest counts.
     """
     lowest: dict[tuple[str, str], Count] = {}
     for worker in evidence.workers:
@@ -91,7 +89,7 @@ def _standing(counts: Iterable[Count]) -> list[tuple[str, tuple[float, float]]]:
 
 
 def _place(count: Count) -> tuple[float, float]:
-    """Return the sort key of a count, for comparison with counts of the same name: the epoch, then the value."""
+    """Return the sort key of a count among counts of the same name: the epoch, then the value."""
     return (-1.0 if count.epoch is None else count.epoch, count.value)
 
 
@@ -104,8 +102,8 @@ def _step(step: int, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign | None:
-    """Return a sign of progress for the first count that exceeds those of all earlier attempts; None if there is none,
-    or if the epoch is lower than before.
+    """Return a sign of progress for the first count that exceeds all earlier attempts. Return None if there is none, or
+    if the epoch is lower than before.
     """
     series = [count for count in counts if not count.alone]
     earlier = [count for record in history for count in record.counts]
@@ -127,10 +125,9 @@ def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign 
 
 
 def _best(count: Count, history: Sequence[AttemptRecord]) -> tuple[Count, int] | None:
-    """Return the furthest count of the same name in earlier attempts, with the attempt's number; None if none is
-    comparable.
+    """Return the furthest earlier count of the same name, with its attempt's number; None if none is comparable.
 
-    A count with an epoch and a count without one are not compared: they may mean different things.
+    A count with an epoch and one without are not comparable, because they may mean different things.
     """
     best: tuple[Count, int] | None = None
     for record in history:
@@ -151,8 +148,8 @@ def _longer(ran_s: float, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _ran_s(record: AttemptRecord) -> float:
-    # The record's `detection` seconds were subtracted from the phase in which the trouble began, which is mostly
-    # RUNNING, so add them again.
+    # The record has subtracted `detection` from the phase in which the trouble began. That is mostly RUNNING, so add
+    # the seconds again.
     return record.parts.get("running", 0.0) + record.parts.get("detection", 0.0)
 
 

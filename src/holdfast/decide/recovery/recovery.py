@@ -19,11 +19,12 @@ from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Sign, SignKind
 
-#: Failures with this blame are charged to the user's budget, all others to the platform's larger budget.
+#: Failures with this blame are charged to the user's budget. All others are charged to the platform's larger budget.
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
-#: Each attempt has a new rendezvous port. So if two attempts in a row find a port in use, the program chose that port.
+#: Each attempt gets a new rendezvous port. So if two attempts in a row find a port in use, the program itself chose the
+#: port.
 OWN_PORT = Phrase.ADDRESS_IN_USE
-#: Failures before which all ranks only waited. The length of such an attempt says nothing about its health.
+#: Before these failures all ranks only waited, so the length of the attempt shows no health.
 WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
 
 
@@ -42,28 +43,28 @@ def recover(
 
     `history`: the earlier attempts, oldest first. `signs`: the signs of progress in this attempt. `now`: when the delay
     begins, in seconds. `jitter`: a random number in [0, 1]. `spare`: whether the job can place every rank without the
-    blamed nodes or devices. `left`: how often the platform may still start the job again; None: no platform does that.
-    `policy`: the limits on restarts.
+    blamed nodes or devices. `left`: the budget for further runs of the job; None: the platform never starts the job
+    again. `policy`: the limits on restarts.
     """
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
     whole, history = history, [record for record in history if restart_budgets.failed(record)]
     row = 1 if restores(signs) or healthy(signs) else 1 + restart_budgets.failures_in_row(history)
-    # A failure that a device reported is charged to the platform, even if the program caused it.
+    # A failure that a device reported is charged to the platform, even if the program may have caused it.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
     spent = restart_budgets.spent_restarts(whole, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
     if is_loss(report):
-        # A lost node takes part again once it is back, so the job need not avoid it the first time.
+        # The first time a node is lost, do not avoid it: once it is back it takes part again.
         bad = tuple(name for name in bad if any(is_loss(r.report) and name in r.report.devices for r in history))
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
-    # If the next attempt runs on other nodes, it counts as a new try: the same failure only ends the job if it happens
-    # there too.
+    # On other nodes the next attempt counts as a new try. The same failure must happen there too before it ends the
+    # job.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
-        # A further run of the job gets other nodes, and is not charged to the user's budget.
+        # A further run of the job gets other nodes, so it is not charged to the user's budget.
         taken_from = is_loss(report) or report.rerun is Rerun.ELSEWHERE
         if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
             return _elsewhere(report, left, bad)
@@ -122,8 +123,8 @@ def _refusal(
     now: float,
 ) -> str:
     """Return why no further attempt may follow; empty if one may. `row`: the number of failures in a row. `charged`:
-    whether the failure counts against the user's budget. `spent`: the restarts of that budget so far. `same`: why
-    another attempt would fail in the same way; empty: it may not.
+    whether the failure is charged to the user's budget. `spent`: the spent restarts of that budget. `same`: why another
+    attempt would fail in the same way; empty: it might succeed.
     """
     if report.rerun is Rerun.NEVER:
         if report.phrase == Phrase.CHECK_FAILED:
@@ -152,7 +153,7 @@ def _same_again(
 ) -> str:
     """Return why another attempt would fail in the same way; empty if it might succeed.
 
-    It would fail if the last failures are equal, and none of these attempts got further than the attempt before it.
+    It would fail if the last failures are equal, and if no attempt among them got further than the one before it.
     """
     judged = _is_judged(report, charged=charged)
     before = history[-(policy.same_failure - 1) :] if policy.same_failure > 1 else ()
@@ -170,9 +171,9 @@ def _same_again(
 
 
 def _is_judged(report: ExitReport, *, charged: bool) -> bool:
-    """Return whether the job ends if the next attempts fail in the same way as this one.
+    """Return whether equal failures in a row end the job.
 
-    `charged`: whether the failure counts against the user's budget.
+    `charged`: whether the failure is charged to the user's budget.
     """
     return bool(report.fingerprint) and ((charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT)
 
@@ -180,8 +181,8 @@ def _is_judged(report: ExitReport, *, charged: bool) -> bool:
 def _last_chance(
     report: ExitReport, policy: RestartPolicy, history: Sequence[AttemptRecord], signs: Sequence[Sign], *, charged: bool
 ) -> bool:
-    """Return whether one more equal failure without progress would end the job. Then the decision must not announce
-    more attempts.
+    """Return whether one more equal failure without progress would end the job. The decision then must not announce
+    several attempts.
     """
     if policy.same_failure <= 2:
         return policy.same_failure == 2 and _is_judged(report, charged=charged)
@@ -194,9 +195,10 @@ def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
 
 
 def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy: RestartPolicy) -> bool:
-    """Return whether the previous attempt also blamed this node and made no progress. Then the job avoids the node.
+    """Return whether the previous attempt also blamed this node and made no progress. The job then avoids the node.
 
-    Failures of the workload do not count: a bug in the program blames a rank, and a rank is often on the same node.
+    Failures of the workload do not count: a bug in the program blames a rank, and the rank may be on the same node
+    again by chance.
     """
     if report.first is None or report.blame is Blame.WORKLOAD or not history or history[-1].progressed:
         return False
@@ -205,8 +207,8 @@ def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy:
 
 
 def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
-    """Return why the job may not avoid these devices or nodes too; empty if it may. The job itself may be breaking
-    them.
+    """Return why the job may not avoid these further devices or nodes; empty if it may. If it blames many, the job
+    itself may cause the faults.
 
     `taken`: the names that the job already avoids. `most`: how many it may avoid.
     """
@@ -237,16 +239,15 @@ def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> st
 
 
 def _last_sign(history: Sequence[AttemptRecord]) -> int:
-    """Return the number of the last attempt with a sign of progress; of the first attempt if none has one."""
+    """Return the number of the last attempt with a sign of progress; if none has one, the number of the first attempt."""
     return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
 
 
 def as_before(report: ExitReport, history: Sequence[AttemptRecord]) -> ExitReport:
-    """Return the report without a culprit if several ranks had the same failure in an earlier attempt.
+    """Return the report without a culprit, if several ranks had the same failure in an earlier attempt.
 
-    After the first failure the other ranks are stopped, often before they can fail in the same way: it is chance which
-    rank fails first. An equal failure of one other rank in an earlier attempt does not prove that: each is the cause of
-    its attempt's end.
+    After the first failure holdfast stops the other ranks, often before they fail too, so it is chance which rank fails
+    first. If in the earlier attempt only one other rank failed, each rank stays the culprit of its attempt.
     """
     first = report.first
     if first is None or report.blame is not Blame.WORKLOAD or not report.fingerprint or report.rerun is Rerun.ELSEWHERE:
@@ -264,7 +265,7 @@ def as_before(report: ExitReport, history: Sequence[AttemptRecord]) -> ExitRepor
 
 
 def is_loss(report: ExitReport) -> bool:
-    """Return whether the report is about nodes that fell silent or left, which the gang itself detects."""
+    """Return whether the report is about nodes that fell silent or left. The gang itself detects these."""
     return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
 
 

@@ -1,5 +1,5 @@
-"""Computes from the attempts so far: the spent restarts of each budget, the number of failures in a row, and the pause
-before the next attempt. Pure.
+"""Computes the spent restarts of each budget, the number of failures in a row, and the pause before the next attempt.
+Pure.
 
 It also decides whether the platform may start the job again in another run, and which budget pays for that.
 """
@@ -22,8 +22,8 @@ from holdfast.model.progress_facts import Sign
 def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
     """Return how many restarts of one budget are spent. `charged`: True: the user's budget; False: the platform's.
 
-    The user's budget starts anew after each attempt with a sign of progress that restores it. `restored`: whether the
-    present attempt has such a sign.
+    After an attempt with a restoring sign of progress, the user's budget starts anew. `restored`: whether the present
+    attempt has such a sign.
     """
     count = 0
     if charged and restored:
@@ -37,7 +37,7 @@ def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored:
 
 
 def used_up(limit: int, *, charged: bool) -> str:
-    """Return the clause about a used budget of `limit` restarts. `charged`: the user's budget, or the platform's."""
+    """Return a clause: the budget of `limit` restarts is spent. `charged`: the user's budget, or the platform's."""
     whose = "" if charged else " for failures that are not yours"
     if limit < 2:
         return f"the only restart{whose} is used" if limit else f"no restart{whose} is allowed"
@@ -45,9 +45,9 @@ def used_up(limit: int, *, charged: bool) -> str:
 
 
 def is_free(phrase: str, *, signs: Sequence[Sign]) -> bool:
-    """Return whether another run of the job after such an attempt spends no restart.
+    """Return whether another run of the job after this attempt spends no restart.
 
-    A planned time limit is no failure, and an attempt with a sign of progress does not repeat one.
+    A planned time limit is no failure, and neither is an attempt with a sign of progress.
     """
     return bool(signs) or phrase == Phrase.TIME_LIMIT_REACHED
 
@@ -80,8 +80,8 @@ def failures_in_row(history: Sequence[AttemptRecord]) -> int:
 def restart_delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: float) -> float:
     """Return the seconds to wait before the next attempt. `failures`: failures in a row. `jitter`: in [0, 1].
 
-    The pause is exponential, with jitter in [d/2, d]. After the first failure in a row there is only a pause if `rerun`
-    is LATER.
+    The pause doubles with each failure, with jitter between half and all of it. After the first failure there is a
+    pause only if `rerun` is LATER.
     """
     doublings = failures - 1 if rerun is Rerun.LATER else failures - 2
     if doublings < 0:
@@ -91,7 +91,7 @@ def restart_delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: fl
     return longest * (0.5 + jitter / 2)
 
 
-#: Seconds that the platform may take to end this run after the owner has asked for a new run.
+#: Seconds that the platform may take to end this run after the owner's request for a new run.
 ANSWER_S = 300.0
 
 
@@ -100,7 +100,7 @@ class RequeueBudget(msgspec.Struct, frozen=True):
 
     spent: int
     limit: int
-    #: Why the platform may not start the job again. Empty: the platform never starts jobs again. None: it may.
+    #: Why the platform may not start the job again; None: it may; empty: it never starts jobs again.
     refusal: str | None
     #: Whether the next run spends no restart.
     free: bool = False
@@ -117,8 +117,8 @@ class RequeueBudget(msgspec.Struct, frozen=True):
 
 
 def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int, *, free: bool) -> RequeueBudget:
-    """Return the budget for further runs. `unrecorded`: the number of requeues that followed no attempt, so that no
-    record shows them. `free`: whether the next run spends no restart.
+    """Return the budget for further runs. `unrecorded`: the number of requeues that followed no attempt, which no
+    record counts. `free`: whether the next run spends no restart.
     """
     limit = spec.restarts.platform_max_restarts
     spent = spent_restarts(history, charged=False, restored=False) + unrecorded
