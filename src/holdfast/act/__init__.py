@@ -1,1 +1,1 @@
-"""Starts, signals and stops processes. A repeated action does no harm."""
+"""Starts, signals and stops processes. Each action can be repeated safely."""

@@ -1,11 +1,12 @@
 """Control groups for workers. They enforce memory limits, they distinguish OOM kills from other SIGKILLs, and they can
 kill a whole process tree at once.
 
-Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) still
-holds, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot pass its
-controllers on to child groups. Then holdfast uses the nearest ancestor that can, unless a limit is in between.
-Everything in this module also works for an ordinary user, who usually may create no group: `missing` and `unlimited`
-then say why, in one sentence each."""
+Groups are created *below* holdfast's own group, so every limit above (a scheduler's, a container's) still holds, and no
+process of another job is moved. On a pure v2 system a group that contains processes cannot delegate controllers.
+holdfast then uses the nearest ancestor that can, unless a memory limit is in between. Everything in this module also
+works for an ordinary user, who usually may create no group: `missing` and `unlimited` then say why, in one sentence
+each.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +26,16 @@ from holdfast.safe_files import small_text
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
-#: A limit of at least this many bytes counts as no limit: cgroup version 1 shows a number near 2**63 for a group
-#: without a limit.
+#: A limit of at least this many bytes counts as no limit, because cgroup version 1 shows a number near 2**63 for a
+#: group without a limit.
 _NO_LIMIT = 1 << 60
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
 
 class ControlGroups:
-    """The control groups of one job on this machine. `make` finds out which groups this machine allows; `join` creates
-    them."""
+    """The control groups of one job on this machine. `make` finds out which groups the machine allows; `join` creates
+    them.
+    """
 
     def __init__(self, job_id: str, *, tracking: Path | None, memory: Path | None, version: int, missing: str) -> None:
         """Use `make` instead of this constructor.
@@ -46,14 +48,14 @@ class ControlGroups:
         self._tracking = tracking
         self._memory = memory
         self._version = version
-        #: The created directories of attempts. Each contains the directories of the attempt's workers.
+        #: The created directories of attempts. Each contains its workers' directories.
         self._made: list[Path] = []
         self._watched: dict[tuple[int, int], MemoryGroup] = {}
-        #: The memory groups in which holdfast itself runs: its own group first, then the visible ancestors.
+        #: The memory groups that contain holdfast: its own group first, then the visible ancestors.
         self.container: tuple[MemoryGroup, ...] = ()
-        #: One sentence that says why this machine allows no control groups, or "".
+        #: Why this machine allows no control groups, as a sentence; empty if it does.
         self.missing = missing
-        #: One sentence about a memory limit that is not enforced, or "". `join` sets it.
+        #: Which memory limit is not enforced, and why, as a sentence that `join` sets; empty: all limits are enforced.
         self.unlimited = ""
 
     @classmethod
@@ -77,23 +79,24 @@ class ControlGroups:
 
     @property
     def can_limit(self) -> bool:
-        """Return whether memory limits can probably be set. A failure shows only in `join`."""
+        """Return whether memory limits can probably be set. Only `join` shows a failure."""
         return self._memory is not None
 
     @property
     def can_track(self) -> bool:
-        """Return whether a v2 group can be created. Then `kill` ends a whole process tree at once, even a tree that
-        keeps forking."""
+        """Return whether a v2 group can be created. If so, `kill` ends a whole process tree at once, even one that
+        keeps forking.
+        """
         return self._tracking is not None
 
     # --------------------------------------------------------------------- methods for the control groups of one worker
 
     def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1, *, track: bool = False) -> tuple[Path, ...]:
-        """Create the groups of one worker. Return the `cgroup.procs` files into which the worker's process writes `0`
+        """Create the groups of one worker. Return the `cgroup.procs` files to which the worker's process writes `0`
         before its exec.
 
-        Without a limit, a group is created only if `track` is set: the first process that moves between groups after a
-        quiet time waits for all CPUs (about 15 ms). Never raises: `unlimited` reports a limit that is not enforced.
+        Without a memory limit, a group is created only if `track` is set, because a move between groups can take 15 ms.
+        Never raises: `unlimited` reports a limit that is not enforced.
         """
         joined: list[Path] = []
         if memory_bytes is not None or (track and self._memory is not None):
@@ -153,8 +156,7 @@ class ControlGroups:
     # ------------------------------------------------------------- methods that end the processes in the control groups
 
     def members(self) -> frozenset[int]:
-        """Return the pids that are in the job's control groups now, including processes that are not descendants of
-        holdfast."""
+        """Return the pids in the job's control groups. Some may not be descendants of holdfast."""
         return frozenset(pid for base in self._made for pid in _members(base))
 
     def kill(self) -> None:
@@ -163,8 +165,9 @@ class ControlGroups:
             _kill(base)
 
     def remove(self) -> bool:
-        """Remove the job's control groups. Return False if some still contain processes: call this again once they are
-        reaped."""
+        """Remove the job's control groups. Return False if some still contain processes; then call this again after
+        they are reaped.
+        """
         self._made = [base for base in self._made if not _remove(base)]
         return not self._made
 
@@ -172,8 +175,8 @@ class ControlGroups:
 def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
     """Kill the processes and remove the groups that a killed owner of this job left. Return True when none are left.
 
-    The search covers every mounted hierarchy, because the groups are below the group in which that owner ran. Call this
-    only for a job whose owner is certainly dead. False means that processes are still dying: call this again later.
+    The search covers every mounted hierarchy, because the dead owner may have run in any group. Call this only if the
+    job's owner is certainly dead. False means that processes are still dying; then call this again.
     """
     gone = True
     for base in list(_left(job_id, _here(proc)[0])):
@@ -183,8 +186,9 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
 
 
 def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self")) -> frozenset[int]:
-    """Kill processes and remove groups as `sweep` does, then wait at most `wait_s` seconds for the processes to die.
-    Return the pids of those that died."""
+    """Kill processes and remove groups like `sweep`, then wait up to `wait_s` seconds for the processes to die. Return
+    the pids of the dead ones.
+    """
     bases = list(_left(job_id, _here(proc)[0]))
     watched: dict[int, int] = {}
     for pid in {pid for base in bases for pid in _members(base)} - {os.getpid()}:
@@ -196,7 +200,7 @@ def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self"
         try:
             _kill(base)
         except PermissionError:
-            pass  # leave these processes alone, because another user owns the group; the result does not contain them
+            pass  # leave these processes alone, because another user owns the group; the result leaves them out
     dead = frozenset(watched[fd] for fd in _ended(watched, wait_s))
     for fd in watched:
         os.close(fd)
@@ -240,13 +244,13 @@ def _here(proc: Path) -> tuple[tuple[Mount, ...], dict[str, str]]:
 
 
 def _usable(directory: Path) -> bool:
-    """Return whether groups can be created in this directory, and children of this process can be moved into them."""
+    """Return whether this process can create groups in the directory, and move its children into them."""
     return os.access(directory, os.W_OK | os.X_OK) and os.access(directory / "cgroup.procs", os.W_OK)
 
 
 def _handing_down(own: Path, top: Path) -> Path | None:
-    """Return the v2 group whose child groups get the memory controller: `own` or an ancestor; None if there is none.
-    `own`: the group of this process. `top`: the highest group to try.
+    """Return the v2 group that can delegate the memory controller to child groups: `own` or an ancestor; None if there
+    is none. `own`: the group of this process. `top`: the highest group to try.
     """
     directory = own
     while True:
@@ -257,11 +261,11 @@ def _handing_down(own: Path, top: Path) -> Path | None:
                 (own / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
                 return own
             except OSError:
-                # try the parent: this group contains processes, and only an empty group may delegate controllers
+                # Try the parent, because a group that contains processes cannot delegate controllers.
                 pass
         limited = any(small_text(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:
-            return None  # this group has a memory limit, which workers in a group above it would escape
+            return None  # a worker in a group above this one would escape this group's memory limit
         directory = directory.parent
 
 
@@ -306,17 +310,17 @@ def _limit_of(group: MemoryGroup) -> int | None:
 
 def _limit_v2(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.max").write_text(str(memory_bytes), encoding="utf-8")
-    # Allow no swap: a worker that swaps delays its whole gang, and an OOM kill with a clear cause is better.
+    # Allow no swap. A worker that swaps delays its whole gang; an OOM kill at least has a clear cause.
     _write_if_there(directory / "memory.swap.max", "0")
-    # If the kernel killed only one process of a worker, the worker's other processes would wait for it. So let the
-    # kernel kill the whole group.
+    # Let the kernel kill the whole group. If it killed one process of a worker, the worker's other processes would wait
+    # for ever.
     _write_if_there(directory / "memory.oom.group", "1")
 
 
 def _limit_v1(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.limit_in_bytes").write_text(str(memory_bytes), encoding="utf-8")
-    # This file limits memory and swap together. With the same number as the memory limit, no swap is allowed. The file
-    # exists only with swap accounting.
+    # This file limits memory plus swap. The same number as the memory limit therefore allows no swap. The file exists
+    # only with swap accounting.
     _write_if_there(directory / "memory.memsw.limit_in_bytes", str(memory_bytes))
 
 
@@ -340,8 +344,8 @@ def _kill(base: Path) -> None:
         pass  # with cgroup v1, or a kernel before 5.14, kill the processes one by one
     me = os.getpid()
     for _ in range(_KILL_ROUNDS):
-        # Repeat while the group forks faster than this loop reads it. A process with a pending SIGKILL does not count
-        # as new.
+        # Repeat while the group forks faster than this loop kills. A process with a pending SIGKILL is not counted
+        # again.
         fresh = 0
         for pid in _members(base):
             try:
@@ -366,14 +370,15 @@ def _dying(pid: int) -> bool:
 
 
 def _remove(base: Path) -> bool:
-    """Remove the directory tree of the group, the deepest group first. Return False if a group still contains a live
-    process."""
+    """Remove the group's directory tree, the deepest group first. Return False if a group still contains a live
+    process.
+    """
     for directory, _, _ in os.walk(base, topdown=False):
         try:
             Path(directory).rmdir()
         except FileNotFoundError:
             continue
         except OSError as error:
-            # A retry does not help with any other error, such as a file system that is now read-only.
+            # Only these two errors go away by themselves; a read-only file system, for example, does not.
             return error.errno not in (errno.EBUSY, errno.ENOTEMPTY)
     return True

@@ -1,5 +1,6 @@
-"""Builds a worker's final command line: expands names from the worker's environment, and writes its script
-to a file."""
+"""Builds a worker's final command line: expands the names in it from the worker's environment, and writes its script to
+a file.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ SCRIPT = "command"
 
 
 class RoleExpansion:
-    """Expands the names (`<% … %>`) in a role's command, script and variables for one of its workers."""
+    """Expands the names (`<% … %>`) in a role's command, script and variables for one worker."""
 
     def __init__(self, role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> None:
         """Store the values for the names. `env`: the worker's environment. `parameters`: the job's parameters, name →
@@ -31,8 +32,9 @@ class RoleExpansion:
         self._known = NameValues.of(env, parameters)
 
     def variables(self) -> dict[str, str]:
-        """Return the role's variables that contain `<%`, expanded. They may contain a secret. Raises `BadUsage` for an
-        unknown name."""
+        """Return the role's variables that contain `<%`, with their values expanded. A value may contain a secret.
+        Raises `BadUsage` for an unknown name.
+        """
         role = self._role
         return {
             name: expand(value, self._known, f"env.{name} of {role.name}", ExpansionTarget.HOLDFAST)

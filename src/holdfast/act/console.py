@@ -1,11 +1,11 @@
 """The terminal that workers and holdfast share. Its buffer is bounded, no write blocks, and lines of two writers never
 mix.
 
-Output that a console cannot write at once stays in a buffer. If the buffer is full but the reader still reads, however
+The console buffers output that it cannot write at once. If the buffer is full and the reader still reads, however
 slowly, the console is `full`, and its writers pause: `holdfast run … | slow-reader` loses no line. If the buffer is
-full and the reader has read no byte for `STALL_S`, training must not wait for the display: the console drops further
-output and counts it. Once the reader reads again, the console reports the dropped bytes and the log files that contain
-them.
+full and the reader has read nothing for `STALL_S` seconds, the console drops further output and counts it, because
+training must not wait for a display. When the reader reads again, the console reports the dropped bytes and the log
+files that contain them.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LIMIT_BYTES = 4 * 1024 * 1024
 SAY_LIMIT_BYTES = 256 * 1024
 
 STALL_S = 5.0
-#: Seconds until an unfinished line, such as a prompt or a progress bar, is shown without its newline.
+#: Seconds until an unfinished line, such as a prompt or a progress bar, is shown without a newline.
 HOLD_S = 0.2
 
 CHUNK_BYTES = 64 * 1024
 
 
 class Console:
-    """One terminal, pipe, file or socket. Workers write to it through the streams that `stream` returns, holdfast
-    itself through `say`.
+    """One terminal, pipe, file or socket. Workers write to it through the streams from `stream`, holdfast through
+    `say`.
 
     Every `now` is in seconds on one monotonic clock.
     """
@@ -47,15 +47,15 @@ class Console:
     ) -> None:
         """Create a console that writes to `outlet`.
 
-        `name`: the console's name in messages. `limit_bytes`: the buffer's size. `stall_s`: seconds without a read byte
+        `name`: the console's name in messages. `limit_bytes`: the buffer's size. `stall_s`: seconds without any reading
         until output is dropped. `hold_s`: seconds until an unfinished line is shown.
         """
         self.name = name
         #: The stream whose unfinished line is on the screen.
         self.owner: ConsoleStream | None = None
-        #: Path of a log file → number of its bytes that were not shown since the reader stopped reading.
+        #: Log file → the number of its bytes that were dropped since the reader stopped reading.
         self.left_out: dict[str, int] = {}
-        #: Number of bytes of output dropped since the start, because the reader had stopped reading.
+        #: The number of bytes dropped since the start, because the reader had stopped reading.
         self.dropped_bytes = 0
         self._outlet = outlet
         self._limit_bytes = limit_bytes
@@ -67,7 +67,7 @@ class Console:
         self._choked = False
         self._silent = False
         self._blocked_since: float | None = None
-        #: The error message of the last failed write; "" if the pipe was only full or the reader had closed it.
+        #: The error of the last failed write; "" if the pipe was only full, or if the reader has closed it.
         self._refused = ""
         self._held: dict[ConsoleStream, float] = {}
         self._notes: list[str] = []
@@ -75,47 +75,46 @@ class Console:
 
     @property
     def closed(self) -> bool:
-        """Return whether the reader has closed the console. Then all further output is dropped."""
+        """Return whether the reader has closed the console. All further output is then dropped."""
         return self._outlet.kind is OutletKind.CLOSED
 
     @property
     def full(self) -> bool:
-        """Return whether the buffer is full and the reader still reads. While this is true, writers should pause."""
+        """Return whether the buffer is full while the reader still reads. Writers should then pause."""
         return self._choked and not self._silent
 
     @property
     def stalled(self) -> bool:
-        """Return whether the reader has stopped reading. While this is true, output is dropped and counted."""
+        """Return whether the reader has stopped reading. Output is then dropped and counted."""
         return self._choked and self._silent
 
     @property
     def idle(self) -> bool:
-        """Return whether the console has nothing left to write, or nobody can read it."""
+        """Return whether no output is waiting, or no reader is left."""
         return not self._size or self._silent or bool(self._refused) or self.closed
 
     @property
     def unshown_bytes(self) -> int:
-        """Return the number of bytes that are not shown yet: those that wait, and those that were dropped since the
-        reader stopped reading.
-        """
+        """Return the number of bytes not shown: the waiting ones, and those dropped since the reader stopped reading."""
         return self._size + sum(self.left_out.values())
 
     @property
     def wait_fd(self) -> int | None:
-        """Return the fd to poll for writability; None if there is nothing to write, or the fd cannot be polled."""
+        """Return the fd to poll for writability; None if no output waits, or if the fd cannot be polled."""
         return self._outlet.fd if self._size and self._outlet.waits and not self._refused else None
 
     def stream(self, prefix: bytes, path: str) -> ConsoleStream:
-        """Return a new stream that puts `prefix` before each line. `path`: the log file that contains all output of the
+        """Return a new stream that writes `prefix` before each line. `path`: the log file with all output of the
         stream.
 
-        A stream without a prefix must be the only stream; its output is shown without delay.
+        A stream without a prefix must be the console's only stream. Its output is shown without delay.
         """
         return PrefixedStream(self, prefix, path) if prefix else RawStream(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
-        """Write whole lines of holdfast itself, made safe for a terminal. They are kept even while workers' lines are
-        dropped."""
+        """Write whole lines of holdfast, made safe for a terminal. They have room even if workers' lines fill the
+        buffer.
+        """
         if self.closed or not text:
             return
         self._now = now = self._now if now is None else now
@@ -130,7 +129,7 @@ class Console:
     def put(
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """Write the next bytes (`pieces`) of the stream `voice`. `source_bytes`: how many bytes the worker wrote,
+        """Write the next bytes (`pieces`) of a stream (`voice`). `source_bytes`: the number of bytes from the worker,
         without prefixes. `unfinished`: the last line has no newline yet.
         """
         if self.closed:
@@ -146,17 +145,17 @@ class Console:
         self._send(pieces, now)
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Note that the stream `voice` has an unfinished line. `tick` shows the line if it does not end within
+        """Record that the stream `voice` has an unfinished line. `tick` shows the line if it does not end within
         `HOLD_S`.
         """
         self._held.setdefault(voice, now)
 
     def unhold(self, voice: ConsoleStream) -> None:
-        """Note that the stream `voice` has no unfinished line any more: the line has ended or is shown."""
+        """Record that the stream `voice` has no unfinished line any more, because the line has ended or is shown."""
         self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:
-        """Return the time at which `tick` is due, in seconds on the caller's clock, or None if it is not due."""
+        """Return when `tick` is due, in seconds on the caller's clock; None if nothing is due."""
         wakes = []
         if self._held and not self.full:
             wakes.append(next(iter(self._held.values())) + self._hold_s)
@@ -167,9 +166,8 @@ class Console:
     def tick(self, now: float) -> None:
         """Show unfinished lines that are due, and notice a reader that has stopped reading."""
         self._now = now
-        # Compute the same sum as `next_wake`: a difference could round to just under the time, and then the loop would
-        # wake for ever. While writers are paused, the end of a line may still be in the worker's pipe, so show no
-        # unfinished line then.
+        # Compute the sum as in `next_wake`. A rounding difference would make the loop wake for ever. Do not show
+        # unfinished lines while writers pause, because the end of the line may still be in the worker's pipe.
         while (
             not self.full
             and self._held
@@ -198,8 +196,9 @@ class Console:
         return notes
 
     def drain(self, stall_s: float = STALL_S) -> None:
-        """Wait until everything is written, or until the reader has read no byte for `stall_s` seconds. Call this only
-        at the very end."""
+        """Wait until all output is written, or until the reader has read nothing for `stall_s` seconds. Call this only
+        at the very end.
+        """
         if not self._outlet.waits:
             return
         poll = select.poll()
@@ -213,7 +212,7 @@ class Console:
                 return
 
     def missing(self) -> str:
-        """Return a sentence about output that was never shown, or "". Call this after `drain`."""
+        """Return a sentence about output that was never shown; empty if all was shown. Call this after `drain`."""
         if not self.unshown_bytes:
             return ""
         why = f"cannot be written ({self._refused})" if self._refused else "takes nothing"
@@ -231,7 +230,7 @@ class Console:
             try:
                 done = self._outlet.write(pieces)
             except BlockingIOError:
-                pass  # ignore that no byte can be written now; the code below queues the unwritten bytes
+                pass  # no byte can be written now, so the code below queues the bytes
             except OSError as error:
                 self._fail(error, now)
                 if self.closed:
@@ -263,8 +262,9 @@ class Console:
         )
 
     def _append(self, piece: Buffer) -> None:
-        """Queue a piece. Merge it with the last piece if both are small, because 100,000 small objects need more memory
-        than their bytes."""
+        """Queue a piece. Merge it with the last piece if both are small, because many small objects need more memory
+        than their bytes.
+        """
         last = self._queue[-1] if self._queue else None
         if isinstance(last, bytearray) and len(last) + len(piece) <= CHUNK_BYTES:
             last += piece
@@ -343,9 +343,8 @@ class Console:
 
 
 def open_consoles(stdout_fd: int = 1, stderr_fd: int = 2) -> tuple[Console, Console]:
-    """Return the consoles of holdfast's stdout and stderr. If both are the same file, return the same console twice.
-
-    Two consoles on one slow pipe would mix their lines.
+    """Return the consoles of holdfast's stdout and stderr. If both are the same file, return one console twice, because
+    two consoles would mix their lines.
     """
     out, err = Outlet(stdout_fd), Outlet(stderr_fd)
     if out.identity is not None and out.identity == err.identity and OutletKind.CLOSED not in (out.kind, err.kind):

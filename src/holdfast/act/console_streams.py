@@ -1,9 +1,9 @@
 r"""The streams that write to a console. Each belongs to one worker, and shows its bytes with or without a prefix.
 
-A stream with a prefix holds an unfinished line back, so that lines of several workers never mix. The line is shown at
-its newline, at a `\r`, at the stream's end, when it exceeds `HOLD_BYTES`, or after the console's `HOLD_S`. If another
-stream writes while an unfinished line is on the screen, that line is ended first; its rest later gets the prefix again.
-So a single worker's progress bar moves in place, and the bars of several workers become lines.
+A stream with a prefix delays an unfinished line, so that lines of several workers never mix. The line is shown at its
+newline, at a `\r`, at the stream's end, when it exceeds `HOLD_BYTES`, or after the console's `HOLD_S`. If another
+stream writes after an unfinished line, the console first ends that line, and its rest gets the prefix again. So the
+progress bar of a single worker moves in place, and the bars of several workers become lines.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _RETURN = 0x0D
 
 
 class ConsoleStream(Protocol):
-    """One worker's stream on a console. `path`: the log file that contains all output of the stream. `now`: seconds on
-    the console's clock."""
+    """One worker's stream on a console. `path`: the log file with all output of the stream. `now`: seconds on the
+    console's clock.
+    """
 
     path: str
 
@@ -45,29 +46,28 @@ class ConsoleScreen(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Return whether the reader has closed the console. Then all further output is dropped."""
+        """Return whether the reader has closed the console. All further output is then dropped."""
         ...
 
     def put(
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """Write the next bytes (`pieces`) of the stream `voice`. `source_bytes`: how many bytes the worker wrote,
+        """Write the next bytes (`pieces`) of a stream (`voice`). `source_bytes`: the number of bytes from the worker,
         without prefixes. `unfinished`: the last line has no newline yet.
         """
         ...
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Note that the stream `voice` has an unfinished line. The console shows the line if it does not end in
-        time."""
+        """Record that the stream `voice` has an unfinished line. The console shows the line if it does not end in time."""
         ...
 
     def unhold(self, voice: ConsoleStream) -> None:
-        """Note that the stream `voice` has no unfinished line any more: the line has ended or is shown."""
+        """Record that the stream `voice` has no unfinished line any more, because the line has ended or is shown."""
         ...
 
 
 class PrefixedStream:
-    """Shows a stream of arbitrary bytes on a console, with the prefix before each line."""
+    """Shows a stream of bytes on a console, with the prefix before each line."""
 
     __slots__ = ("_console", "_held", "_open", "_prefix", "_separator", "path")
 
@@ -78,8 +78,8 @@ class PrefixedStream:
         self._prefix = prefix
         self._separator = b"\n" + prefix
         self._held = b""
-        #: True if the last shown byte was no newline. Another stream may have ended the line since then, which `owner`
-        #: of the console shows.
+        #: True if the last shown byte was no newline. Another stream may have ended the line since; the console's
+        #: `owner` shows that.
         self._open = False
         self.path = path
 
@@ -91,17 +91,17 @@ class PrefixedStream:
         returns = b"\r" in block
         if held and (returns or held[0] == _RETURN):
             block, held, returns = held + block, b"", True
-        # Otherwise do not copy the held bytes and the block together: that would take a quarter of the time that the
-        # prefixes take.
+        # Do not copy the delayed bytes and the block together, because the copy costs a quarter of the time that the
+        # prefixes cost.
         cut = block.rfind(b"\n") + 1
         if returns:
-            # A `\r` belongs to the text after it. If it were shown alone, only an empty line would appear.
+            # A `\r` belongs to the text after it. Alone it would show an empty line.
             cut = max(cut, block.rfind(b"\r"))
         if cut:
             text = self._prefixed(block, returns)
             self._held = rest = block[cut:]
-            # `text` is the part to show, then a prefix if a newline ends that part, then the rest. If the rest begins
-            # with `\r`, a prefix follows this `\r` too.
+            # `text` has the part to show, then a prefix if that part ends with a newline, then the rest. If the rest
+            # begins with `\r`, a prefix follows this `\r` too.
             end = len(text) - len(rest) - len(self._prefix) * ((block[cut - 1] == _NEWLINE) + (rest[:1] == b"\r"))
             console.unhold(self)
             self._show(held, text, end, len(held) + cut, now)
@@ -114,7 +114,7 @@ class PrefixedStream:
             console.hold(self, now)
 
     def release(self, now: float) -> None:
-        """Show the beginning of a line whose newline has not arrived yet, without an incomplete UTF-8 character at its
+        """Show the beginning of a line whose newline has not arrived. Leave out an incomplete UTF-8 character at its
         end.
         """
         held = self._held
@@ -144,8 +144,8 @@ class PrefixedStream:
         return text
 
     def _show(self, held: bytes, text: bytes, end: int, source_bytes: int, now: float) -> None:
-        """Show `held` (the line's beginning), then `text` up to `end`, as a continuation of the text on the screen.
-        `source_bytes`: how many of these bytes the worker wrote.
+        """Show `held` (the line's beginning), then `text` up to `end`, after the text on the screen. `source_bytes`:
+        the number of these bytes from the worker.
         """
         console = self._console
         start = 0
@@ -184,8 +184,7 @@ def _cut_short(data: bytes) -> int:
 
 
 class RawStream:
-    """Shows bytes without a prefix and without delay, so that a prompt, a progress bar or a key's echo
-    appears at once."""
+    """Shows bytes without a prefix and without delay. A prompt, a progress bar and the echo of a key appear at once."""
 
     __slots__ = ("_console", "path")
 
@@ -198,13 +197,13 @@ class RawStream:
         if not block or console.closed:
             return
         pieces: list[Buffer] = [block]
-        # The unfinished line may be from the worker's other raw stream. Then this stream may continue the line.
+        # If the unfinished line is from the worker's other raw stream, this stream may continue the line.
         if console.owner is not None and not isinstance(console.owner, RawStream):
             pieces.insert(0, b"\n")
         console.put(self, pieces, len(block), now, unfinished=not block.endswith(b"\n"))
 
     def release(self, now: float) -> None:
-        """Do nothing, because this stream holds nothing back."""
+        """Do nothing, because this stream delays no output."""
 
     def close(self, now: float) -> None:
         """End the stream's last line, because the stream has ended."""

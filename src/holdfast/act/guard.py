@@ -1,17 +1,17 @@
 """The guard process makes sure that no process of a job outlives its supervisor, however the supervisor dies.
 
-`holdfast run` is two processes. The process that the user started is the *guard*: it forks the *supervisor* and waits.
-The supervisor forks the workers. Both are subreapers, so each can end everything if the other is killed:
+`holdfast run` is two processes. The user starts the *guard*, which forks the *supervisor* and waits. The supervisor
+forks the workers. Both are subreapers, so each can end all processes if the other is killed:
 
 - the supervisor dies (SIGKILL, a crash): every process below it, in any session, becomes the guard's child; the guard
   kills them all, and exits with 128 + the signal's number;
 - the guard dies: the supervisor reads the end of file of a pipe that only the guard held open, kills everything, and
   writes the report itself.
 
-If the supervisor is stopped, it could not read the pipe. So the guard's death also continues it (PDEATHSIG SIGCONT).
-Workers have a PDEATHSIG as well, so that they end even if both processes are killed at the same instant. A signal from
-a user or a scheduler to `holdfast run` reaches the guard, which forwards it to the supervisor through the pipe. The
-supervisor has its own session, so a signal reaches it directly only if it was sent to its pid.
+A stopped supervisor cannot read the pipe, so the guard's death also continues it (PDEATHSIG SIGCONT). Workers have a
+PDEATHSIG as well, so that they end even if both processes are killed at the same instant. A signal from a user or a
+scheduler to `holdfast run` reaches the guard, which forwards it to the supervisor through the pipe. The supervisor has
+its own session, so a signal reaches it directly only if it was sent to its pid.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from holdfast.act import standard_streams
 from holdfast.act.linux import become_subreaper, children, descendants, die_with_parent, in_background
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: Number of bytes per signal in the guard's pipe: the signal's number, and whether it came from a key of the terminal.
+#: Bytes per signal in the guard's pipe: the signal's number, and whether it came from a key of the terminal.
 WORD = 2
 SI_KERNEL = 0x80
 
 
 class HandBack(BaseException):
-    """Raised by a supervisor that has started nothing, so that the guard process runs the job itself. This happens in a
-    multi-node job.
-    """
+    """Raised by a supervisor that has started nothing, in a multi-node job. The guard process then runs the job itself."""
 
 
 def guarded(
@@ -42,16 +40,16 @@ def guarded(
 ) -> int:
     """Fork, run `supervise(fd)` in the child, and guard the child in this process. Return the job's exit status.
 
-    `on_loss(pid, signal)` is called after the supervisor was killed and every process of the job has ended; it returns
-    the exit status, or None for 128 + signal. The supervisor reads from `fd` the signals that the guard receives,
-    `WORD` bytes each, and the end of file when the guard dies. Call this before anything large is imported: the guard
-    keeps the memory that this process has now. `go_on()` returns the exit status if the supervisor raised `HandBack`.
+    `on_loss(pid, signal)`: called if the supervisor was killed, after every process of the job has ended; it returns
+    the exit status, or None for 128 + signal. The supervisor reads from `fd` the guard's signals, `WORD` bytes each,
+    and the end of file when the guard dies. Call this before large imports, because the guard keeps this process's
+    memory. `go_on()` returns the exit status if the supervisor raised `HandBack`.
     """
     reader, writer = os.pipe()
     handed_back = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     become_subreaper()
-    # Under nohup SIGHUP is ignored. (A shell also makes its background jobs ignore SIGINT, but a SIGINT sent to this
-    # pid is meant for holdfast.)
+    # nohup makes holdfast ignore SIGHUP. (A shell also makes background jobs ignore SIGINT, but a SIGINT to this pid is
+    # meant for holdfast.)
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     passed_on = [number for number in (*PASSED_ON, signal.SIGWINCH) if not (nohup and number == signal.SIGHUP)]
     waited_for = {*passed_on, signal.SIGCHLD}
@@ -82,14 +80,14 @@ def guarded(
     code = _wait(supervisor, waited_for, writer, heard)
     if go_on is not None and _was_told(handed_back):
         os.close(writer)
-        # The supervisor has left without an answer to these signals. SIGTERM stays blocked: the next guard answers it,
-        # with a report, while the default action would end this process without one.
+        # The supervisor has left without an answer to these signals. SIGTERM stays blocked, so that the next guard
+        # answers it with a report; the default action would end this process without one.
         for number in heard:
             os.kill(guard, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for - {signal.SIGTERM})
         return go_on()
     if before is not None and not in_background(os.getpid()):
-        # A worker that was killed while it read a line may have switched off the terminal's echo.
+        # A worker that was killed while it read a line may have left the terminal's echo off.
         standard_streams.restore(0, before)
     if code >= 0:
         return code
@@ -112,8 +110,9 @@ def _was_told(eventfd: int) -> bool:
 
 
 def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int, heard: set[int]) -> int:
-    """Wait for the supervisor. Return its exit status, or the negative signal number. Meanwhile reap adopted
-    orphans. `heard` gets the numbers of the signals that were passed on."""
+    """Wait for the supervisor. Return its exit status, or the negative signal number. Meanwhile reap orphans. `heard`:
+    gets the numbers of the forwarded signals.
+    """
     while True:
         received = signal.sigwaitinfo(waited_for)
         if received.si_signo != signal.SIGCHLD:
@@ -141,7 +140,7 @@ def end_all(leave: frozenset[int] = frozenset()) -> int:
     """Kill (SIGKILL) and reap all descendants of this process, except the processes in `leave` and their descendants,
     until none is left. Return their number.
 
-    The loop ends: a killed process starts no other, and this subreaper inherits the children of each process it kills.
+    The loop ends, because killed processes start no others, and this subreaper inherits their children.
     """
     seen: set[int] = set()
     me = os.getpid()
@@ -155,7 +154,7 @@ def end_all(leave: frozenset[int] = frozenset()) -> int:
         if not [pid for pid in children(me) if pid not in leave]:
             return len(seen)
         try:
-            # Wait for the next child to exit, instead of polling.
+            # Wait for the next exit of a child instead of polling.
             done = os.waitid(os.P_ALL, 0, os.WEXITED)
         except ChildProcessError:
             return len(seen)

@@ -1,18 +1,16 @@
-"""A guard of several child processes. It starts them, forwards signals, restarts a child that was killed, and ends all
-of them.
+"""A guard of several child processes. It starts them, forwards signals, restarts a killed child, and ends all of them.
 
 Each child (`wards`) has its own process name (`/proc/PID/comm`). The first child is the main one: when it exits, the
-guard ends the other children and exits with the same status. A child that a signal killed is restarted once every
-process that it left behind is dead; the guard, a subreaper, has adopted those processes. A child that exits with a
-status is not restarted.
+guard ends the others and exits with the same status. The guard, a subreaper, adopts the processes that a killed child
+leaves behind, kills them, and then restarts the child. It does not restart a child that exits with a status.
 
-A child may set a deadline by which it must act (`ChildContext.promise`). If it misses the deadline, because it hangs in
-a file system or was stopped, the guard kills it and all its descendants. The guard itself touches no file, so it cannot
-hang.
+A child may set a deadline by which it must act (`ChildContext.promise`). If the child misses the deadline, because it
+hangs in a file system or is stopped, the guard kills it with all its descendants. The guard touches no file, so it
+cannot hang.
 
 Each child reads one pipe: `guard.WORD` bytes per signal, `OVER` when another child has ended for good, and the end of
 file when the guard dies. The guard keeps the descriptors that a restarted child needs again (a listening socket, a
-lock). Each new process inherits them, so the port or the lock is never released between two of them.
+lock), so the port or the lock is never free in between.
 """
 
 from __future__ import annotations
@@ -29,19 +27,19 @@ from holdfast.act.guard import SI_KERNEL, end_all
 from holdfast.act.linux import become_subreaper, descendants, die_with_parent, name_process
 from holdfast.act.termination import kill
 
-#: Message in a child's pipe: another child has ended and is not restarted.
+#: The message to a child that another child has ended and is not restarted.
 OVER = b"\0\0"
 MOST_STARTS = 5
-#: A kill of a child counts for this many seconds. After more than `MOST_STARTS` kills before it had started
-#: (`ChildContext.settled`), a child is abandoned.
+#: The guard counts the kills of a child in the last this many seconds. After more than `MOST_STARTS` kills before the
+#: child had started (`ChildContext.settled`), the guard gives it up.
 WINDOW_S = 600.0
-#: A child is also abandoned after more than this many kills of any kind within `WINDOW_S`. The limit is high: a child
-#: that had started was probably killed from outside, so it is worth restarting.
+#: The guard also gives up a child after more than this many kills of any kind within `WINDOW_S`. The limit is high,
+#: because a child that had started was probably killed from outside.
 MOST_SETTLED_STARTS = 100
-#: Seconds to wait before each restart of a child that was killed before it had started.
+#: Seconds before each restart of a child that was killed before it had started.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
-#: Time limit, in seconds, for the death of the processes that a killed child left. Those still alive later are in
-#: uninterruptible sleep, and will run no more code.
+#: Seconds that the leftover processes of a killed child may take to die. Later ones are in uninterruptible sleep and
+#: run no more code.
 BURIED_S = 30.0
 #: Seconds that the other children have to exit after the main child has ended.
 LEAVE_S = 30.0
@@ -51,7 +49,7 @@ _WORDS = 64
 
 
 class SharedDeadline:
-    """A deadline in memory that a child and its guard share."""
+    """A deadline in memory that a child shares with its guard."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, 8)
@@ -61,29 +59,28 @@ class SharedDeadline:
         struct.pack_into("d", self._shared, 0, until or 0.0)
 
     def due(self) -> float | None:
-        """Return the time from which the guard kills the child, in seconds on the guard's clock; None without a
-        deadline."""
+        """Return when the guard will kill the child, in seconds on the guard's clock; None without a deadline."""
         until: float = struct.unpack_from("d", self._shared)[0]
         return until + PATIENCE_S if until else None
 
 
 class ChildContext:
-    """The guard's data for one child. The child receives it in its process."""
+    """A child's link to its guard. The child gets it in its own process."""
 
     def __init__(self, fd: int, number: int, settled_fd: int, promise: SharedDeadline) -> None:
         """Store the data. `fd`: the read end of the child's pipe. `number`: how often the child was started.
         `settled_fd`: the fd on which the child reports that it has started. `promise`: the deadline shared with the
         guard."""
-        #: The read end of the child's pipe. It carries the guard's messages, and the end of file when the guard dies.
+        #: The read end of the child's pipe, with the guard's messages, and the end of file when the guard dies.
         self.fd = fd
-        #: How often the child's process was started: 1 for the first process, and one more for each restart.
+        #: How often the child was started: 1 for its first process, and one more for each restart.
         self.number = number
         self._settled_fd = settled_fd
-        #: The deadline by which the child must act or set a later deadline. Otherwise the guard kills it.
+        #: The child's deadline. Before it the child must act or set a later deadline; otherwise the guard kills it.
         self.promise = promise
 
     def settled(self) -> None:
-        """Report that the child has started and works. A later kill does not count as a failed start."""
+        """Report that the child has started and works. A later kill is then no failed start."""
         if self._settled_fd >= 0:
             os.write(self._settled_fd, b"+")
             os.close(self._settled_fd)
@@ -91,15 +88,16 @@ class ChildContext:
 
 
 class RestartLimit:
-    """Decides when a killed child is restarted, and when it is abandoned. Times are seconds on the guard's clock."""
+    """Decides when a killed child is restarted, and when the guard gives it up. Times are seconds on the guard's clock."""
 
     def __init__(self) -> None:
-        #: The time of each recent kill, and whether the child had started before it.
+        #: The time of each recent kill, and whether the child had started by then.
         self._killed: list[tuple[float, bool]] = []
 
     def next_start(self, now: float, *, settled: bool) -> float | None:
-        """Count a kill at time `now`. `settled`: the child had started before. Return the time of the restart, or None
-        if the child is abandoned."""
+        """Count a kill at time `now`. `settled`: the child had started by then. Return the time of the restart; None if
+        the guard gives up the child.
+        """
         self._killed = [(at, well) for at, well in self._killed if now - at < WINDOW_S] + [(now, settled)]
         unfit = sum(not well for _, well in self._killed)
         if unfit > MOST_STARTS or len(self._killed) > MOST_SETTLED_STARTS:
@@ -116,8 +114,8 @@ class ManagedChild:
         """Create a child, not started yet.
 
         `name`: the process name, at most 15 letters. `carry`: runs in the child and returns its exit status. `hears`:
-        the signals that the guard forwards to this child instead of the main one. `counts`: the other children are
-        notified (`OVER`) when this child has ended for good.
+        the signals that the guard forwards to this child instead of the main one. `counts`: the guard notifies the
+        other children (`OVER`) when this child has ended for good.
         """
         self.name = name
         self.carry = carry
@@ -125,9 +123,9 @@ class ManagedChild:
         self.counts = counts
         self.pid = 0
         self.started = 0
-        #: The time at which the guard restarts the child, in seconds on the guard's clock; None if no restart is due.
+        #: When the guard restarts the child, in seconds on the guard's clock; None if no restart is due.
         self.due: float | None = None
-        #: The child's exit status, or the negative signal number; None while it runs or will be restarted.
+        #: The child's exit status, or the negative signal number; None while it runs, or before a restart.
         self.status: int | None = None
         self._writer = -1
         self._settled = -1
@@ -137,11 +135,11 @@ class ManagedChild:
 
     @property
     def over(self) -> bool:
-        """Return whether the child has ended and is not restarted."""
+        """Return whether the child has ended and will not be restarted."""
         return self.status is not None
 
     def say(self, word: bytes) -> None:
-        """Write the message `word` to the child's pipe now, or as soon as the child has been restarted."""
+        """Write the message `word` to the child's pipe now, or after the child's restart."""
         if self.over:
             return
         if not self.pid:
@@ -150,7 +148,7 @@ class ManagedChild:
         try:
             os.write(self._writer, word)
         except OSError:
-            pass  # ignore the error: the child has just exited, or its pipe is full of unread messages
+            pass  # ignore the error: the child has just exited, or its pipe is full
 
     def fork(self, guard: int, others: Sequence[ManagedChild], *, deaf: Iterable[int]) -> None:
         """Start the child. `deaf`: the signals that the guard has blocked and the child unblocks. `others`: the other
@@ -185,23 +183,21 @@ class ManagedChild:
             self.say(self._unsaid.popleft())
 
     def promised(self) -> float | None:
-        """Return when the guard will kill the child for a missed deadline; None if the child has no deadline or does
-        not run."""
+        """Return when the guard will kill the child for a missed deadline; None without a deadline or a process."""
         return self._promise.due() if self.pid else None
 
     def end(self) -> None:
-        """Kill the child and clear its deadline, so that a process in uninterruptible sleep is killed only once."""
+        """Kill the child and clear its deadline. A process in uninterruptible sleep is then not killed twice."""
         self._promise.make(None)
         os.kill(self.pid, signal.SIGKILL)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Return the guard's fds of the pipes to the child; empty while the child does not run."""
+        """Return the guard's fds of the pipes to the child; empty if the child does not run."""
         return (self._writer, self._settled) if self.pid else ()
 
     def ended(self, status: int, now: float) -> None:
-        """Store the exit status, or negative signal number, of the reaped child. Schedule a restart if the limit allows
-        it."""
+        """Store the child's exit status, or the negative signal number. Schedule a restart if the limit allows it."""
         settled = self._has_settled()
         for fd in self.ends:
             os.close(fd)
@@ -222,7 +218,7 @@ class ManagedChild:
 
 
 class Guard:
-    """Keeps children running until the main one has exited or is abandoned."""
+    """Keeps children running until the main one has exited, or until the guard gives it up."""
 
     def __init__(
         self,
@@ -234,8 +230,8 @@ class Guard:
         """Create a guard.
 
         `wards`: the children, the main one first. `now`: returns seconds on a monotonic clock. `say`: prints one line
-        on the user's terminal. `killed`: returns the known cause of a child's death as text, from the child's name and
-        the signal."""
+        on the user's terminal. `killed(name, signal)`: returns the cause of a child's death as text, if it is known.
+        """
         self._killed = killed
         self._wards = wards
         self._main = wards[0]
@@ -250,7 +246,7 @@ class Guard:
         """Start all children and wait. Return the main child's exit status, or the negative number of the signal that
         ended it for good.
 
-        `waited_for`: the blocked signals that the guard handles, SIGCHLD among them.
+        `waited_for`: the blocked signals that the guard handles, including SIGCHLD.
         """
         become_subreaper()
         self._heard = frozenset(waited_for)
@@ -289,7 +285,7 @@ class Guard:
     def _tell(self, number: int, typed: bool) -> None:
         ward = next((ward for ward in self._wards if number in ward.hears and not ward.over), self._main)
         if self._main.over:
-            # exit soon: the job is over, and a user who sends another signal does not want to wait
+            # Exit soon, because the job is over and the user has sent another signal.
             self._leave_by = self._now()
         ward.say(bytes((number, typed)))
 
@@ -335,7 +331,7 @@ class Guard:
                 ward.end()
 
     def _strays(self) -> list[int]:
-        """Return the live descendants of this process that belong to none of the children in `wards`."""
+        """Return the live descendants of this process that belong to no child in `wards`."""
         return descendants(self._pid, frozenset(ward.pid for ward in self._wards if ward.pid))
 
     def _bury(self) -> None:

@@ -1,7 +1,7 @@
-"""A host runs processes on one machine: it carries out an agent's instructions, and reports events of the processes.
+"""A host runs processes on one machine: it performs an agent's instructions, and reports facts about the processes.
 
-It finds all processes of the job in any session, because the supervisor is a subreaper: each process below it stays its
-descendant. The kernel reports exits on pidfds, in the order in which they happened.
+The supervisor is a subreaper, so every process of the job stays its descendant, in any session. The kernel reports
+exits on pidfds in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ from holdfast.reactor import CallbackPriority, Reactor
 
 
 class Host(Protocol):
-    """Carries out an agent's instructions on its machine."""
+    """Performs an agent's instructions on its machine."""
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Start, release, notify, signal or stop workers. Return the facts about processes that are known at once. To
-        repeat an instruction does no harm."""
+        """Start, release, notify, signal or stop workers. Return the facts that are known at once. An instruction can
+        be repeated safely.
+        """
         ...
 
     def processes(self) -> list[int]:
@@ -63,7 +64,8 @@ class Host(Protocol):
 class LocalHost:
     """Runs workers as children of this process.
 
-    `learn` receives the facts about processes that do not follow directly from an instruction, with their time."""
+    `learn`: gets the later facts about processes, with their time.
+    """
 
     def __init__(
         self,
@@ -79,9 +81,10 @@ class LocalHost:
         """Create a host without workers.
 
         `setting`: the configuration of the workers. `reactor`: waits for processes and pipes. `output`: stores the
-        workers' output. `learn`: receives later facts. `groups`: makes control groups, if the machine allows any.
-        `warm`: starts workers warm; None for cold starts only. `store`: hosts the rendezvous store; None if rank 0
-        hosts it."""
+        workers' output. `learn`: gets the facts that are not known at once. `groups`: makes control groups, if the
+        machine allows any. `warm`: starts workers warm; None for cold starts only. `store`: hosts the rendezvous store;
+        None if rank 0 hosts it.
+        """
         self._setting = setting
         self._reactor = reactor
         self._learn = learn
@@ -95,15 +98,16 @@ class LocalHost:
         self._order = 0
         self._stopping: SignalWorkers | None = None
         self._leaving = Termination()
-        #: The processes that ended ranks of the present attempt left running.
+        #: The processes that ended ranks of the present attempt have left running.
         self.leftovers = Leftovers()
         self._mute = 0
 
     # ------------------------------------------------------------------ methods that carry out the agent's instructions
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Carry out an instruction. Return the facts about processes that are known at once. `SendReport` is ignored:
-        another class handles it."""
+        """Perform an instruction. Return the facts that are known at once. `SendReport` is ignored, because another
+        class handles it.
+        """
         match instruction:
             case StartWorker():
                 return self._start(instruction, now)
@@ -157,7 +161,7 @@ class LocalHost:
         return facts
 
     def warm_up(self, seats: Sequence[Seat], now: float) -> None:
-        """Let prewarmed processes import the modules of the first attempt's workers while the attempt's checks run."""
+        """Let prewarmed processes do the imports of the first attempt's workers while the attempt's checks run."""
         for role in self._setting.spec.roles:
             seat = next(seat for seat in seats if seat.role == role.name)
             order = StartWorker(attempt=1, seat=seat, shape=shapes(seats)[seat.node])
@@ -165,7 +169,7 @@ class LocalHost:
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
     def heard_by(self, learn: Callable[[list[Fact], float], None]) -> None:
-        """Set the function that receives the facts about processes that do not follow directly from an instruction."""
+        """Set the function that gets the later facts about processes."""
         self._learn = learn
 
     def environment(self, order: StartWorker) -> dict[str, str]:
@@ -177,8 +181,9 @@ class LocalHost:
         return env if order.peers is None else self.ports.tell(env, order, order.peers)
 
     def meet(self, attempt: int) -> Meeting:
-        """Return the rendezvous address of an attempt whose rank 0 runs on this node. A repeated call returns the same
-        address."""
+        """Return the rendezvous address of an attempt whose rank 0 runs on this node. Repeated calls return the same
+        address.
+        """
         port = self._ports.of(attempt)
         return Meeting(address=self._setting.master_addr, port=port, served=self._ports.held(attempt))
 
@@ -215,8 +220,9 @@ class LocalHost:
         self._learn(self._ended(worker, now), now)
 
     def _said(self, worker: Worker, now: float) -> list[Fact]:
-        """Read the status pipe. `+` means that the process is prepared. The end of file means that the program runs.
-        Other text is a start error."""
+        """Read the status pipe. `+`: the process is prepared. End of file: the program runs. Other text: the start has
+        failed.
+        """
         data = os.read(worker.process.status_fd, 4096)
         rank, attempt = worker.seat.rank, worker.attempt
         if data:
@@ -242,7 +248,7 @@ class LocalHost:
         os.close(fd)
 
     def _ended(self, worker: Worker, now: float) -> list[Fact]:
-        """Handle the exit of a worker: report its start first, then its exit."""
+        """Handle the exit of a worker. Report its start first, then its exit."""
         facts = self._said(worker, now) if worker.status_open else []
         if worker.status_open:
             facts += self._said(worker, now)
@@ -268,8 +274,7 @@ class LocalHost:
         return [*facts, WorkerExited(exit=ended), *self._emptied(now)]
 
     def reap(self, now: float) -> None:
-        """Handle SIGCHLD: a child exited or was stopped. Pidfds report the exits of workers, so reap only adopted
-        orphans."""
+        """Handle SIGCHLD by reaping orphans. Pidfds report the exits of workers."""
         self._starts.rouse()
         self.workers.reap_others(self._tops())
         self._learn(list(self._emptied(now)), now)
@@ -277,15 +282,17 @@ class LocalHost:
     # ----------------------------------------------------------------------------------- methods that check time limits
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due: at a time limit of a prewarmed process, when the ranks that wait for rank 0 may
-        run, or when a leftover process must be signalled. None if nothing is due."""
+        """Return when `tick` is due: at a time limit of a prewarmed process, at the start of the ranks that wait for
+        rank 0, or at the signal to a leftover process. None if nothing is due.
+        """
         left = self.leftovers.next_wake() if self._asks_leftovers else None
         wakes = (self._starts.next_wake(), self._head_start.next_wake(), left)
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Let the ranks run that waited for rank 0, check the time limits of prewarmed processes, and ask leftover
-        processes to exit."""
+        """Let the ranks run that waited for rank 0, check the time limits of prewarmed processes, and signal leftover
+        processes.
+        """
         for rank in self._head_start.take(now):
             if rank in self.workers.alive:
                 self._let_go(self.workers.alive[rank])
@@ -313,26 +320,25 @@ class LocalHost:
         pids = {worker.process.pid: worker.process.pid in shielded for worker in mute}
         if order.signal in (ALREADY_TOLD, signal.SIGTERM) and shielded.difference(pids):
             self.workers.unshield(order.attempt)
-        # Leftover processes get no signal yet, unless a signal from outside has reached every process of the job.
+        # Do not signal leftover processes yet, unless a signal from outside has reached every process of the job.
         ranks = self.workers.pids().values()
         tops = [pid for pid in self._tops() if order.signal == ALREADY_TOLD or pid in ranks]
         self._leaving.ask(order.signal, tops, pids)
 
     def _tops(self) -> list[int]:
-        """Return the job's processes that are direct children of this process: workers, and orphans that this process
-        adopted.
-        """
+        """Return the direct children of this process that belong to the job: workers and adopted orphans."""
         helpers = children.helpers()
         return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
     def _emptied(self, now: float) -> Iterator[Fact]:
-        """During a stop, yield `AllReaped` once no process is left. Until then, signal the processes whose time limit
-        has passed."""
+        """Yield `AllReaped` when a stopped attempt has no process left. Until then, signal each process whose time
+        limit has passed.
+        """
         if self._stopping is None:
             return
         if tops := self._tops():
             if self._stopping.hard:
-                # signal again: a dying process may have forked before the signal reached it
+                # signal again, because a dying process may have forked before it got the signal
                 self._signal(self._stopping, now)
             else:
                 ranks = self.workers.pids().values()
@@ -348,14 +354,12 @@ class LocalHost:
     # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def resized(self) -> None:
-        """Apply a new size of the user's terminal to the pseudo-terminal of the worker that writes to it."""
+        """Apply the new size of the user's terminal to the worker's pseudo-terminal."""
         if self._setting.streams.resized():
             self.workers.forward(signal.SIGWINCH)
 
     def want_last_words(self, attempt: int) -> None:
-        """Make this attempt's workers write their stacks when they are stopped. Call this if the stacks cannot be read
-        in another way.
-        """
+        """Make this attempt's workers write their stacks when they are stopped, because no tool can read the stacks."""
         self._mute = attempt
 
     def processes(self) -> list[int]:

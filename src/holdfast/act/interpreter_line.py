@@ -8,14 +8,15 @@ from pathlib import Path
 
 #: The kernel reads this many bytes of a script's first line (BINPRM_BUF_SIZE).
 KERNEL_BYTES = 256
-#: Limit on the characters of a script's first line that a message shows.
+#: A message shows at most this many characters of a script's first line.
 MOST_SHOWN = 60
 _MARK = b"\xef\xbb\xbf"
 
 
 def script_fault(command: str, env: Mapping[str, str]) -> str:
-    """Return what is wrong with the script's first line, and the remedy: `its first line …; …`. Return "" if the file
-    is no readable script, or if its first line is right."""
+    """Return the mistake in the script's first line, and its remedy: `its first line …; …`. Return "" if the line is
+    right, or if the file is no readable script.
+    """
     import shlex  # imported here, because few starts fail
     import shutil
 

@@ -1,4 +1,4 @@
-"""Forks a helper process that inherits no descriptor, signal handler or session, except those that the caller names."""
+"""Forks a helper process. It inherits only the descriptors that the caller names, and no signal handler or session."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def forked(body: Callable[[], object], *, keep: Sequence[int], output: int | Non
 
 
 def isolate(parent: int, keep: Sequence[int], output: int) -> None:
-    """Isolate the child: it gets its own session, default signals, and no descriptors but `keep` and the standard ones.
-    It dies with `parent`.
+    """Isolate the child: give it its own session and default signals, and close all descriptors except `keep` and the
+    standard ones. It dies with `parent`.
 
     The child becomes a subreaper, so its orphaned descendants stay below it and can be found. `output`: the fd for its
     stdout and stderr.

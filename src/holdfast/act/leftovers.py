@@ -1,8 +1,8 @@
-"""Handles processes that a rank leaves running when it ends: an upload, a `tee`, a filter of `exec > >(…)`.
+"""Handles leftover processes, which a rank leaves running when it ends: an upload, a `tee`, a filter of `exec > >(…)`.
 
-These processes get time to exit by themselves before they are signalled. A filter reads the output of another process
-and exits once it has passed everything on, so it is signalled last. Helpers of a rank that failed (forks, the processes
-of multiprocessing) have nothing to finish and get no time.
+Leftover processes get time to exit before holdfast signals them. A filter reads another process's output and exits
+after it has copied all of it, so it is signalled last. Helpers of a failed rank (forks, processes of multiprocessing)
+have nothing to finish, so they get no time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import msgspec
 from holdfast.act.linux import dispositions, executable, is_dying, is_unchanged_fork, pipe_at
 from holdfast.model.evidence import Leftover
 
-#: Seconds that a filter (a process such as `tee` that reads another's output) has to exit after its last writer has
-#: exited.
+#: Seconds that a filter (a process such as `tee` that reads another's output) may take to exit after its last writer.
 FILTER_S = 5.0
 #: Limit on the characters of a command in a message.
 MOST_CHARACTERS = 120
@@ -30,7 +29,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", 
 class _Found(msgspec.Struct):
     """A process that outlived its rank (a leftover process)."""
 
-    #: The time since which holdfast waits for this process to exit.
+    #: Since when holdfast waits for this process to exit.
     since: float
     rank: int | None
     command: str
@@ -53,35 +52,36 @@ class Leftovers:
         self._stdin = pipe_at(os.getpid(), 0)
 
     def begin_anew(self) -> None:
-        """Forget all leftover processes, because the next attempt begins."""
+        """Forget all leftover processes, because another attempt begins."""
         self._ranks.clear()
         self._ended.clear()
         self._found.clear()
         self._wait_s = None
 
     def rank_ended(self, rank: int, directory: Path, now: float, *, ok: bool) -> None:
-        """Record the end of a rank. `directory`: the rank's log directory, which its processes have in their
-        environment. `ok`: the rank's exit status was 0.
+        """Record the end of a rank. `directory`: the rank's log directory; the environment of its processes contains
+        it. `ok`: the rank's exit status was 0.
         """
         self._ranks[os.fsencode(directory)] = rank
         self._ended[rank] = now, ok
 
     def allow(self, wait_s: float | None) -> None:
-        """Set the seconds that leftover processes may take to exit. None: they are signalled at once, and no message
-        mentions them."""
+        """Set how many seconds leftover processes may take to exit. None: they are signalled at once and without a
+        message.
+        """
         self._wait_s = wait_s
 
     def take_due(self, pids: Iterable[int], alive: Callable[[], Collection[int]], now: float) -> list[int]:
-        """Return those of the processes `pids` whose time is over and that must be signalled now.
+        """Return the processes among `pids` that must be signalled now, because their time is over.
 
-        `alive()` returns the pids of all processes of the job: a filter is spared while one of them writes to it.
+        `alive()`: returns the pids of all processes of the job. A filter is spared while one of them writes to it.
         """
         due = []
         for pid in pids:
             found = self._found.get(pid)
             if is_dying(pid):
                 if found is not None and found.signalled_at is None:
-                    del self._found[pid]  # forget this process, which is exiting and needs no time limit
+                    del self._found[pid]  # forget this process, because it is exiting already
                 continue
             if found is None:
                 found = self._found[pid] = self._look(pid, now)
@@ -95,7 +95,7 @@ class Leftovers:
         return due
 
     def kill(self, pids: Iterable[int], now: float) -> None:
-        """Note that these processes were sent SIGKILL."""
+        """Record that these processes were sent SIGKILL."""
         for pid in pids:
             found = self._found.get(pid)
             if found is not None:
@@ -103,7 +103,7 @@ class Leftovers:
                 found.signalled_at = found.signalled_at or now
 
     def next_wake(self) -> float | None:
-        """Return the time at which the next leftover process must be signalled, or None if none waits."""
+        """Return when the next leftover process must be signalled; None if none waits."""
         return min((self._due(found) for found in self._found.values() if found.signalled_at is None), default=None)
 
     @property
@@ -112,8 +112,9 @@ class Leftovers:
         return self._wait_s or 0.0
 
     def waits_since(self) -> float | None:
-        """Return since when the attempt's end waits for a leftover process, or None if it waits for none. Helpers do
-        not count."""
+        """Return since when the attempt's end waits for a leftover process; None if it waits for none. Helpers do not
+        count.
+        """
         waits = [one.since for one in self._found.values() if one.signalled_at is None and self._counts(one)]
         return min(waits, default=None)
 
@@ -131,7 +132,7 @@ class Leftovers:
             del self._found[pid]
 
     def ended_by_force(self) -> tuple[Leftover, ...]:
-        """Return the leftover processes that did not exit in time and were signalled."""
+        """Return the leftover processes that were signalled, because they did not exit in time."""
         return tuple(
             Leftover(
                 rank=found.rank,
@@ -164,8 +165,8 @@ class Leftovers:
 
 
 def filters(pids: Sequence[int], others: Collection[int], number: int = signal.SIGTERM) -> frozenset[int]:
-    """Return the processes in `pids` that are filters: they read from a pipe to which another process writes, and have
-    no handler for the signal.
+    """Return the filters among `pids`: they read from a pipe to which another process writes, and have no handler for
+    the signal.
 
     `others`: the processes that may write. A trainer that reads a pipe and saves on the signal is no filter.
     """
@@ -177,7 +178,7 @@ def filters(pids: Sequence[int], others: Collection[int], number: int = signal.S
         for fd in (1, 2):
             if pipe := pipe_at(pid, fd):
                 written.setdefault(pipe, set()).add(pid)
-    # Every Python catches SIGINT, even a program that only copies lines. So a SIGINT handler does not count.
+    # Every Python catches SIGINT, even in a program that only copies lines. So do not count a SIGINT handler.
     asks = {signal.SIGTERM, number} - {signal.SIGINT}
     return frozenset(
         pid
@@ -188,7 +189,7 @@ def filters(pids: Sequence[int], others: Collection[int], number: int = signal.S
 
 def _is_helper(pid: int) -> bool:
     if is_unchanged_fork(pid):
-        # not a filter: a fork of a shell may be a command group like `( sleep 4; aws s3 cp … ) &`
+        # Not a filter: the fork of a shell may be a group of commands, such as `( sleep 4; aws s3 cp … ) &`.
         return executable(pid) not in SHELLS
     return b"multiprocessing" in _read(pid, "cmdline")
 

@@ -1,4 +1,4 @@
-"""Makes Linux kernel calls and reads /proc files for which Python's standard library has no function."""
+"""Linux system calls and /proc files that Python's standard library has no function for."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ def _prctl(option: int, argument: int) -> int:
 
 def become_subreaper() -> bool:
     """Make this process the parent of its orphaned descendants, in place of init. Return False if the system cannot do
-    that."""
+    that.
+    """
     return sys.platform == "linux" and _prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
 
 
 def die_with_parent(parent: int, signal_number: int) -> None:
-    """Make the kernel send this process the signal when its parent thread dies. If the parent is dead already, exit at
-    once."""
+    """Let the kernel send this process the signal when its parent thread dies. Exit at once if the parent is dead
+    already.
+    """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal_number)
         if os.getppid() != parent:
@@ -46,19 +48,21 @@ def name_process(name: str) -> None:
         with open("/proc/self/comm", "wb", buffering=0) as file:
             file.write(name.encode())
     except OSError:
-        pass  # ignore a system without this file: the name is only for human readers
+        pass  # ignore a system without this file, because only humans read the name
 
 
 def let_trace(pid: int) -> None:
-    """Let process `pid` and its descendants trace this process, even if Yama allows that only to ancestors: py-spy
-    reads the stacks in a hang."""
+    """Allow process `pid` and its descendants to trace this process, even if Yama allows only ancestors. py-spy needs
+    that to read stacks.
+    """
     if sys.platform == "linux":
         _prctl(_PR_SET_PTRACER, pid)
 
 
 class Dispositions:
-    """How a process handles signals, from /proc/PID/status. All fields are empty if the process has exited or may not
-    be read."""
+    """How a process handles signals, from /proc/PID/status. All fields are empty if the process has exited or is not
+    readable.
+    """
 
     __slots__ = ("caught", "ignored", "state")
 
@@ -106,7 +110,7 @@ def children(pid: int) -> list[int]:
                 found.extend(int(word) for word in file.read().split())
     except FileNotFoundError:
         if os.path.isdir(f"/proc/{pid}"):
-            # look through /proc, because the kernel was built without CONFIG_PROC_CHILDREN
+            # The kernel was built without CONFIG_PROC_CHILDREN, so scan /proc.
             return _children_by_scan(pid)
     except OSError:
         pass  # ignore that the process exited while its children were read
@@ -114,15 +118,17 @@ def children(pid: int) -> list[int]:
 
 
 def is_fork(pid: int, child: int) -> bool:
-    """Return whether the child has not called exec since its fork. An exec would have moved the stack to another
-    address."""
+    """Return whether the child has not called exec since its fork. An exec would have moved its stack to another
+    address.
+    """
     first, second = _stack(pid), _stack(child)
     return first is not None and first == second
 
 
 def _stack(pid: int) -> bytes | None:
-    """Return the start address of a process's stack as digits; `0` if it may not be read, None if the process has
-    exited."""
+    """Return the start address of a process's stack as digits; `0` if it is not readable, None if the process has
+    exited.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rsplit(b")", 1)[1].split()[25]
@@ -133,8 +139,8 @@ def _stack(pid: int) -> bytes | None:
 def is_dying(pid: int) -> bool:
     """Return whether the process is exiting inside the kernel, or is a zombie.
 
-    A dying process closes its sockets well before its exit is reported. So a peer that fails because of a closed socket
-    may be reported first.
+    A dying process closes its sockets well before the kernel reports its exit. So the failure of a peer, caused by a
+    closed socket, may be reported first.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
@@ -146,7 +152,8 @@ def is_dying(pid: int) -> bool:
 
 def is_unchanged_fork(pid: int) -> bool:
     """Return whether the process has not called exec since its fork. Return False if it has exited, or if the kernel
-    does not show this."""
+    does not show that.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rsplit(b")", 1)[1].split()
@@ -197,7 +204,7 @@ def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
 
 
 def in_background(pid: int) -> bool:
-    """Return whether the process is in the background of its terminal: usually a shell started it with `&`."""
+    """Return whether the process is in the background of its terminal. Usually a shell has started it with `&`."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rsplit(b")", 1)[1].split()
@@ -215,11 +222,11 @@ def close_others(keep: Collection[int]) -> None:
             try:
                 os.close(fd)
             except OSError:
-                pass  # ignore the fd that listed the directory, which is closed by now
+                pass  # ignore the fd that listed the directory, because it is closed by now
 
 
 def how_ended(pidfd: int) -> str:
-    """Return how a process has ended, as ` (signal 9)` or ` (status 70)`, or "" if unknown. Do not reap the process."""
+    """Return how a process has ended, as ` (signal 9)` or ` (status 70)`; "" if unknown. Do not reap the process."""
     try:
         info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:

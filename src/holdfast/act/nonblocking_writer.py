@@ -1,7 +1,7 @@
 """Writes to an inherited fd without ever blocking.
 
-O_NONBLOCK must not be set on the fd itself: the flag belongs to the open file description, which the shell that started
-holdfast, and other commands in the pipeline, may share. So:
+O_NONBLOCK must not be set on the fd: the flag belongs to the open file description, and the user's shell and other
+commands in the pipeline may share it. So:
 
 - terminal, pipe, character device: it is opened again through /proc/self/fd/N, which gives it its own description;
 - socket, which cannot be opened again: every send has MSG_DONTWAIT;
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
-#: Bytes of one write to an fd that may block. POSIX guarantees a pipe this much room (PIPE_BUF) once poll reports it
+#: Bytes of one write to an fd that may block. By POSIX a pipe has room for this many (PIPE_BUF) if poll reports it
 #: writable.
 PATIENT_BYTES = 512
 
-#: The errno values after which there will never be a reader: the reader closed the fd, the terminal hung up, or the fd
-#: was never open.
+#: The errno values that mean that no reader will ever come: the reader has closed the fd, the terminal has hung up, or
+#: the fd was never open.
 GONE = frozenset(
     {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENODEV}
 )
 
 
 class OutletKind(enum.Enum):
-    #: The outlet has an open file description of its own, or the fd was non-blocking before.
+    #: The outlet has its own open file description, or the fd was non-blocking before.
     OWN = "own"
     FILE = "file"
     SOCKET = "socket"
@@ -56,7 +56,7 @@ class Outlet:
     def __init__(self, fd: int) -> None:
         self.fd = -1
         self.kind = OutletKind.CLOSED
-        #: Identifies the file: equal for two fds of the same file, such as stdout and stderr of one terminal.
+        #: Identifies the file. Two fds of one file, such as stdout and stderr of one terminal, have the same value.
         self.identity: tuple[int, int, int] | None = None
         self.is_terminal = False
         self._socket: socket.socket | None = None
@@ -89,7 +89,7 @@ class Outlet:
             self.fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno == errno.ENXIO and stat.S_ISFIFO(os.fstat(fd).st_mode):
-                return  # keep the kind CLOSED, because the fd is a pipe without a reader
+                return  # keep the kind CLOSED, because the pipe has no reader
             self.fd = _duplicate(fd)
             self.kind = OutletKind.PATIENT
         else:
@@ -101,7 +101,7 @@ class Outlet:
         return self.kind in (OutletKind.OWN, OutletKind.SOCKET, OutletKind.PATIENT)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Write some of the buffers' bytes, in order. Return the number of written bytes.
+        """Write as many of the buffers' bytes as possible, in order. Return the number of written bytes.
 
         Raises:
             BlockingIOError: no byte can be written now.
@@ -125,7 +125,7 @@ class Outlet:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     def is_gone(self, error: OSError) -> bool:
-        """Return whether the error means that the reader is gone for good. Otherwise only one write has failed."""
+        """Return whether the error means that the reader is gone for good. After other errors a later write may work."""
         return error.errno in GONE and self.kind is not OutletKind.FILE
 
     def give_up(self) -> None:

@@ -1,12 +1,10 @@
-"""Raises this process's soft limit of open files to the number that a job needs, and restores the user's limit for
-workers.
-"""
+"""Raises this process's soft limit of open files for a job, and restores the user's limit for workers."""
 
 from __future__ import annotations
 
 import resource
 
-#: The limits (soft, hard) before the soft limit was raised; None if it was not raised.
+#: The user's limits (soft, hard) before the soft limit was raised; None if it was not raised.
 _of_the_user: tuple[int, int] | None = None
 
 
@@ -24,6 +22,6 @@ def make_room(needed: int) -> int:
 
 
 def restore() -> None:
-    """Restore the limit that holdfast was started with. A forked child calls this."""
+    """Restore the user's limit. A forked child calls this."""
     if _of_the_user is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, _of_the_user)

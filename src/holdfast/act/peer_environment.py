@@ -1,6 +1,6 @@
-"""Passes to workers the addresses and ports of their peers: in OpenPAI's variables, and in a file with all of them.
+"""Gives workers the addresses and ports of their peers: in OpenPAI's variables, and in a file with all of them.
 
-This module is used only by jobs that need their peers' addresses.
+Only jobs that need their peers' addresses import this module.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.safe_files import replace_file
 #: The name of the file with the peers' addresses, in the attempt's directory next to the workers' directories.
 FILE = "peers.env"
 CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
-#: Variables with the directory for the job's results. holdfast gives workers HOLDFAST_OUTPUT and PAI_OUTPUT_DIR. A site
-#: may set HOLDFAST_OUTPUT_DIR or PAI_OUTPUT_DIR.
+#: Variables with the directory for the job's results. holdfast sets HOLDFAST_OUTPUT and PAI_OUTPUT_DIR for workers. A
+#: site may set HOLDFAST_OUTPUT_DIR or PAI_OUTPUT_DIR.
 OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
 TMP = "HOLDFAST_TMP"
-#: A variable that a site may set. The site's value overrides the job's value.
+#: A variable that a site may set. The site's value takes precedence over the job's.
 FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
 #: The variable with the path of the peers file.
 VARIABLE = "HOLDFAST_PEERS"
@@ -46,7 +46,7 @@ class PeerEnvironment:
         try:
             replace_file(path, openpai_variables.file_text(self._names).encode())
         except OSError:
-            self._file = {}  # ignore a full or read-only disk: the workers get only the variables
+            self._file = {}  # ignore a full or read-only disk: the workers then have only the variables
         else:
             self._file = {VARIABLE: str(path)}
         self._file |= self._config(setting, path.with_name(CONFIG_FILE)) | self._output(setting)
@@ -61,8 +61,9 @@ class PeerEnvironment:
         return {CONFIG: str(path)}
 
     def _output(self, setting: WorkerConfig) -> dict[str, str]:
-        """Return the variables with the directory for the job's results: the site's directory, or else a directory that
-        stays when the job's record is deleted."""
+        """Return the variables with the directory for the job's results: the site's directory, or else one that
+        outlives the job's record.
+        """
         given = next(
             (setting.environment[name] for name in (OUTPUT_DIR, PAI_OUTPUT_DIR) if setting.environment.get(name)), ""
         )
@@ -72,7 +73,7 @@ class PeerEnvironment:
             try:
                 Path(path).mkdir(mode=0o755, parents=True, exist_ok=True)
             except OSError:
-                pass  # ignore the error: the worker gets the same error when it writes to the directory
+                pass  # ignore the error, because the worker gets it too when it writes to the directory
         return {OUTPUT: path, PAI_OUTPUT_DIR: path}
 
     def _own_tmp(self, seat: Seat) -> dict[str, str]:
@@ -84,7 +85,7 @@ class PeerEnvironment:
         return {TMP: str(path)}
 
     def added(self, env: Mapping[str, str], seat: Seat) -> dict[str, str]:
-        """Return the worker's environment with its peers' addresses. Variables that its role sets are not changed."""
+        """Return the worker's environment with its peers' addresses. Variables that its role sets stay unchanged."""
         role = next(role for role in self._spec.roles if role.name == seat.role)
         said = openpai_variables.variables(
             self._spec,

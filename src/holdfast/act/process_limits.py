@@ -37,6 +37,6 @@ def _limits(text: str) -> Iterator[ProcessLimit]:
         own = [None if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(number)]
         inherited = own[0] is not None and own[1] == hard and soft >= own[0]
         if inherited and kind is LimitKind.CPU:
-            # show the original limit, because the kernel raises this one by a second with each SIGXCPU
+            # Show the original limit, because the kernel raises this one by a second at each SIGXCPU.
             soft = own[0] or soft
         yield ProcessLimit(kind=kind, soft=soft, hard=hard, inherited=inherited)

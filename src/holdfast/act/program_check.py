@@ -1,4 +1,4 @@
-"""Finds out, before a worker may run, whether the operating system can run its program."""
+"""Checks whether the operating system can run a worker's program, before the worker may run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Number of bytes at a program's beginning that are read. Linux reads as many to find the interpreter line.
+#: The check reads this many bytes of a program. Linux reads the same number to find the interpreter line.
 HEAD_BYTES = 256
 BINFMT_MISC = Path("/proc/sys/fs/binfmt_misc")
 
 
 class InterpreterError(OSError):
-    """Raised if a script's interpreter cannot run. `filename` is the interpreter's path, as the script's first line
-    names it.
-    """
+    """Raised if a script's interpreter cannot run. `filename`: the interpreter's path in the script's first line."""
 
 
 def check_program(program: str, env: Mapping[str, str]) -> None:
     """Raise the OSError that `os.execvpe` would raise for this program in the present working directory.
 
-    The function finds a missing file, a file that may not be executed, a directory, a script whose interpreter is
-    missing, and a text file without an interpreter line. It finds nothing wrong with a program for another processor,
-    because the kernel may have an emulator.
+    The function detects a missing file, a file without execute permission, a directory, a script with a missing
+    interpreter, and a text file without an interpreter line. It accepts a program for another processor, because the
+    kernel may have an emulator.
     """
     if "/" in program:
         _check_file(Path(program))
@@ -48,7 +46,7 @@ def _check_file(path: Path) -> None:
         with path.open("rb", buffering=0) as file:
             head = file.read(HEAD_BYTES)
     except OSError:
-        return  # skip the check: this user may execute the program, but not read it
+        return  # skip the check: this user may execute the program but not read it
     if head.startswith(b"#!"):
         interpreter = os.fsdecode(head[2:].partition(b"\n")[0].strip(b" \t").partition(b" ")[0].partition(b"\t")[0])
         try:

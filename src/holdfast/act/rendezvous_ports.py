@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import StartWorker
 
-#: Limit on the number of times that the kernel is asked for a free port which no attempt of this job has used.
+#: The kernel is asked for a free port up to this many times, until it names one that no attempt of this job has used.
 _TRIES = 20
 
 
 class Holder(Protocol):
-    """Hosts the workers' rendezvous store. If rank 0 hosts the store, no implementation is imported."""
+    """Hosts the workers' rendezvous store. If rank 0 hosts the store, holdfast imports no implementation."""
 
     def hold(self, attempt: int, port: int) -> int | None: ...
 
@@ -34,7 +34,9 @@ def own_loopback() -> str:
 
 
 def _free_port() -> tuple[str, int]:
-    """Return this machine's loopback address and a port that is free on it. Raises OSError if there is neither."""
+    """Return this machine's loopback address and a free port on it. Raises OSError if there is no free port or no
+    address.
+    """
     for family, address in ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1")):
         try:
             with closing(_socket.socket(family)) as probe:
@@ -47,12 +49,14 @@ def _free_port() -> tuple[str, int]:
 
 
 class RendezvousPorts:
-    """Chooses a new port for each attempt. An old port may still be in use, and an old process may still connect to
-    it."""
+    """Chooses a new port for each attempt, because an old port may still be in use, or an old process may still connect
+    to it.
+    """
 
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
-        """Prepare the choice of ports. `first`: the user's port for attempt 1. `holder`: hosts the store; None if rank
-        0 hosts it."""
+        """Prepare the choice of ports. `first`: the user's port for attempt 1; None: the user has chosen none.
+        `holder`: hosts the store; None if rank 0 hosts it.
+        """
         #: The user's port for attempt 1, or None if the user has chosen none.
         self._first = first
         self._holder = holder
@@ -60,7 +64,7 @@ class RendezvousPorts:
         self._held: set[int] = set()
 
     def of(self, attempt: int) -> int:
-        """Return the port of an attempt. A repeated call returns the same port."""
+        """Return the port of an attempt. Repeated calls return the same port."""
         if attempt not in self._taken:
             self._taken[attempt] = self._choose(attempt)
         return self._taken[attempt]
@@ -70,7 +74,7 @@ class RendezvousPorts:
         return (*self._taken.values(), *((self._first,) if self._first else ()))
 
     def held(self, attempt: int) -> bool:
-        """Return whether holdfast's store process, and not a worker, serves this attempt's port."""
+        """Return whether holdfast's store process serves this attempt's port, instead of a worker."""
         return attempt in self._held
 
     def let_go(self) -> None:
@@ -97,12 +101,14 @@ class RendezvousPorts:
 
 
 class FarPorts(RendezvousPorts):
-    """Chooses rendezvous ports for workers on several nodes. Every node learns the port early, so this object keeps the
-    port bound until rank 0 opens it."""
+    """Chooses rendezvous ports for workers on several nodes. All nodes learn the port early, so this object keeps the
+    port bound until rank 0 opens it.
+    """
 
     def __init__(self, first: int | None, holder: Holder | None, among: tuple[int, int] | None) -> None:
-        """Prepare the choice of ports. `first`, `holder`: as in `RendezvousPorts`. `among`: the first and the last
-        allowed port, for firewalls; None allows any port."""
+        """Prepare the choice of ports. `first`, `holder`: as in `RendezvousPorts`. `among`: the first and the last port
+        that a firewall allows; None: any port.
+        """
         super().__init__(first, holder)
         self._among = among
         self._kept: _socket.socket | None = None
@@ -118,7 +124,7 @@ class FarPorts(RendezvousPorts):
             port = self._hold_at(attempt, wanted)
             if port is not None and (wanted or port not in self._taken.values()):
                 return port
-        # the whole range is in use: rank 0 will fail to open any port, and its log will say so
+        # The whole range is in use. Rank 0 will fail to open a port, and its log will show why.
         return super()._choose(attempt)
 
     def _hold_at(self, attempt: int, wanted: int) -> int | None:
@@ -139,27 +145,27 @@ class FarPorts(RendezvousPorts):
         return int(kept.getsockname()[1])
 
     def _wanted(self, attempt: int) -> Iterator[int]:
-        """Yield the ports to try, in order. Ports of earlier attempts come last. 0 means any port."""
+        """Yield the ports to try, those of earlier attempts last. 0 means any port."""
         if attempt == 1 and self._first:
             yield self._first
         if self._among is None:
             yield from [0] * _TRIES
             return
         first, last = self._among
-        # Start at a port that depends on the pid, so that two jobs with the same range rarely collide.
+        # Start at a port that depends on the pid, because two jobs with the same range then rarely collide.
         begin = first + (os.getpid() + attempt) % (last - first + 1)
         rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._taken.values())
         yield from sorted(rest, key=lambda port: port in used)
 
 
 class NoPort(OSError):
-    """Raised if fewer ports are free than needed. The argument is the number of free ports."""
+    """Raised if too few ports are free. The argument is the number of free ports."""
 
 
 class ReservedPorts:
     """Reserves the ports that this node's workers request by label. Each port stays bound until its worker runs.
 
-    An attempt gets a port of an earlier attempt only if no other port is free. `among`: as for `FarPorts`.
+    An attempt gets the port of an earlier attempt only if no other port is free. `among`: as in `FarPorts`.
     """
 
     def __init__(self, among: tuple[int, int] | None) -> None:
@@ -169,8 +175,8 @@ class ReservedPorts:
         self._used: set[int] = set()
 
     def hold(self, attempt: int, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
-        """Reserve `count` ports for an attempt. A repeated call returns the same ports, and adds ports if `count` is
-        higher. Raises NoPort.
+        """Reserve `count` ports for an attempt. Repeated calls return the same ports, and more if `count` has grown.
+        Raises NoPort.
 
         `without`: ports that are reserved for another use, though no process holds them.
         """
@@ -189,8 +195,9 @@ class ReservedPorts:
         return tuple(self._held)[:count]
 
     def let_go(self, ports: Iterable[int] | None = None) -> None:
-        """Release these ports, because their worker may open them now. None releases all ports of an attempt that is
-        over."""
+        """Release these ports, because their worker may open them now. None: release all ports, because the attempt is
+        over.
+        """
         for port in tuple(self._held) if ports is None else ports:
             held = self._held.pop(port, None)
             if held is not None:
@@ -214,12 +221,12 @@ class ReservedPorts:
         self._used.add(port)
 
     def _wanted(self, attempt: int, count: int) -> Iterator[int]:
-        """Yield the ports to try, in order. Ports of earlier attempts come last. 0 means any port."""
+        """Yield the ports to try, those of earlier attempts last. 0 means any port."""
         if self._among is None:
             yield from [0] * (count + _TRIES)
             return
         first, last = self._among
-        # Start at a port that depends on the pid, so that two jobs with the same range rarely collide.
+        # Start at a port that depends on the pid, because two jobs with the same range then rarely collide.
         begin = first + (os.getpid() + attempt) % (last - first + 1)
         rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._used)
         yield from (port for port in sorted(rest, key=lambda port: port in used) if port not in self._held)
@@ -228,14 +235,14 @@ class ReservedPorts:
 class RolePorts:
     """Reserves the ports of a job's roles on this machine, and adds the peers' ports to workers' environments.
 
-    `ports`: the rendezvous ports of the job's attempts, which must not be reserved again.
+    `ports`: the rendezvous ports of the job's attempts, which roles must not get.
     """
 
     def __init__(self, setting: WorkerConfig, ports: RendezvousPorts) -> None:
         self._setting = setting
         self._ports = ports
         self._reserved: ReservedPorts | None = None
-        #: The peers' variables in the present attempt, or None if the job does not need them.
+        #: The peers' variables in the present attempt; None if the job does not need them.
         self._told: PeerEnvironment | None = None
 
     def hold(self, attempt: int, count: int) -> tuple[int, ...]:
@@ -260,7 +267,7 @@ class RolePorts:
             self._reserved.let_go(self._told.ports(seat))
 
     def give_up(self, ports: Iterable[int]) -> None:
-        """Release these reserved ports, because a process that is no worker (sshd) opens them now."""
+        """Release these ports, because a process other than a worker (sshd) opens them now."""
         if self._reserved is not None:
             self._reserved.let_go(ports)
 

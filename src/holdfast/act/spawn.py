@@ -1,8 +1,8 @@
-"""Starts one worker's process: it is prepared, waits for permission to run, and then becomes the user's program.
+"""Starts one worker's process. The process prepares itself, waits for GO, and then becomes the user's program.
 
-The supervisor calls fork itself (it has only one thread, on purpose). The child creates its own session, joins its
-control groups, connects its streams, reports `READY`, and waits for a byte from the supervisor before it execs the
-program. If the exec fails, the child writes the error to a status pipe, which closes on success.
+The supervisor calls fork directly, because it has only one thread. The child creates its own session, joins its control
+groups, connects its streams, reports `READY`, and waits for a byte from the supervisor before it execs the program. If
+the exec fails, the child writes the error to a status pipe. If it works, the pipe closes.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _DEFAULTED = (
 
 
 class Spawned(msgspec.Struct, frozen=True):
-    """A prepared process that waits for permission to run. The caller owns the four fds and closes them."""
+    """A prepared process that waits for GO. The caller owns the four fds and closes them."""
 
     pid: int
     pidfd: int
-    #: To let the process exec its program, write one byte to this fd. If the fd is closed without a byte, the process
+    #: Write one byte to this fd to let the process exec its program. If the fd is closed without a byte, the process
     #: exits.
     go_fd: int
-    #: A pipe from the process. It yields `READY`, then the end of file once the program runs, or the text of the error
-    #: that prevented it.
+    #: A pipe from the process. It yields `READY`, then the end of file when the program runs, or the error of a failed
+    #: start.
     status_fd: int
 
 
@@ -67,8 +67,8 @@ def spawn(
     `cwd`: its working directory. `stdin_fd`, `stdout_fd`, `stderr_fd`: its streams, which stay open in the caller.
     `groups`: cgroup.procs files to join. `keep`: fds that stay open in it besides its streams; all others are closed.
     `deaf`: block the signals that a scheduler sends to every process of a job (for holdfast's own helpers). `cpus`: the
-    CPUs to which it is bound; empty means holdfast's own. `check`: report a missing working directory or program before
-    the permission to run, in place of `READY`.
+    CPUs to which it is bound; empty means holdfast's own. `check`: report a missing working directory or program early,
+    in place of `READY`.
     """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -103,8 +103,9 @@ def _become(
     cpus: Collection[int],
     check: bool,
 ) -> NoReturn:
-    """In the child process: prepare, wait for permission to run, and exec. This must not return, and must not run the
-    supervisor's signal handlers."""
+    """In the child process: prepare, wait for GO, and exec. This must never return, and must never run the supervisor's
+    signal handlers.
+    """
     code = 127
     what = "prepare"
     try:
@@ -126,11 +127,10 @@ def _become(
             what = "prepare"
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
-            # An fd that dup2 copies onto itself keeps its close-on-exec flag, so that the exec would close it. Clear
-            # the flag.
+            # If dup2 copies an fd onto itself, the fd keeps its close-on-exec flag, and the exec would close it.
             os.set_inheritable(target, True)
-        # Close all other fds now, because this process may wait for long. Otherwise a port that the supervisor releases
-        # for rank 0 would stay in use.
+        # Close all other fds before the wait. Otherwise a port that the supervisor releases for rank 0 would stay in
+        # use.
         close_others((go_fd, status_fd, *keep))
         open_files.restore()
         if check:

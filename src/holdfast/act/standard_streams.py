@@ -1,12 +1,11 @@
-"""Makes the workers' standard streams: pipes, or a terminal for a single worker.
+"""Creates the workers' standard streams: pipes, or a terminal for a single worker.
 
-One rank reads holdfast's own stdin; the others read /dev/null. Each worker has its own session, and a terminal that is
-not the controlling one does not check the reader's process group. So that rank can read the terminal directly, with
-echo and line editing, while Ctrl-C still goes to holdfast.
+One rank reads holdfast's stdin; the others read /dev/null. Each worker has its own session, and a terminal that is not
+the session's controlling terminal does not check the reader's process group. So the rank reads the user's terminal
+directly, with echo and line editing, while Ctrl-C still goes to holdfast.
 
-A single worker whose output is shown on a terminal gets two pseudo-terminals, one for each stream, so that each stream
-has its own log file. They have the size of the real terminal and do not change the output, so colours and progress bars
-work.
+A single worker that prints to a terminal gets two pseudo-terminals, one for each stream, so that each stream has its
+own log file. They have the size of the real terminal and leave the output unchanged, so colours and progress bars work.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """Makes standard streams.
+    """Creates standard streams.
 
-    `stdin_fd`: holdfast's own stdin. `reader`: the rank that reads it, if any. `screens`: for stdout and stderr of a
-    single worker, the fd of the terminal whose size is copied to the pseudo-terminal; None makes a pipe. `guard`: the
-    pid of the process that the user's shell started.
+    `stdin_fd`: holdfast's stdin. `reader`: the rank that reads it, if any. `screens`: for stdout and stderr of a single
+    worker, the fd of the terminal whose size the pseudo-terminal gets; None: a pipe. `guard`: the pid of the process
+    that the user's shell started.
     """
 
     def __init__(
@@ -42,14 +41,14 @@ class Streams:
         self._reader = reader
         self._screens = tuple(screens)
         self._null = -1
-        #: Stream number → a copy of the fd of the latest pseudo-terminal. The fd is kept to set the terminal's size.
+        #: Stream number → a copy of the fd of its latest pseudo-terminal, which is needed to change the size.
         self._ours: dict[int, int] = {}
         self._modes = modes(self._stdin) if self._stdin is not None else None
 
     def stdin(self, rank: int) -> int:
         """Return the fd for this rank's stdin. The caller must not close it."""
         if rank == self._reader and self._stdin is not None:
-            # A worker that was killed while the user edited a line may have left the terminal in another mode.
+            # A worker that was killed while the user edited a line may have changed the terminal's mode.
             restore(self._stdin, self._modes)
             return self._stdin
         if self._null < 0:
@@ -57,8 +56,9 @@ class Streams:
         return self._null
 
     def pair(self, number: int) -> tuple[int, int]:
-        """Make stdout (0) or stderr (1) of a worker. Return the fd that holdfast reads and the worker's fd. Raises
-        OSError."""
+        """Create stdout (0) or stderr (1) of a worker. Return the fd that holdfast reads, and the worker's fd. Raises
+        OSError.
+        """
         real = self._screens[number]
         return os.pipe() if real is None else self._terminal(number, real)
 
@@ -68,7 +68,7 @@ class Streams:
         try:
             ours, theirs = os.openpty()
         except OSError:
-            return os.pipe()  # no pseudo-terminal can be created: use a pipe
+            return os.pipe()  # no pseudo-terminal is available, so use a pipe
         as_it_is = termios.tcgetattr(theirs)
         as_it_is[1] &= ~termios.OPOST
         as_it_is[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
@@ -93,7 +93,7 @@ class Streams:
         try:
             fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(real, termios.TIOCGWINSZ, bytes(8)))
         except OSError:
-            pass  # ignore the error: the real terminal was closed, so keep the size
+            pass  # ignore the error: the real terminal is closed, so keep the size
 
     def close(self) -> None:
         """Close the fds of this object."""
@@ -118,7 +118,7 @@ def modes(fd: int) -> list[Any] | None:
 
 
 def restore(fd: int, before: list[Any] | None) -> None:
-    """Restore a terminal's settings to `before` if they have changed. Do nothing if the terminal no longer exists."""
+    """Restore a terminal's settings to `before` if they have changed. Do nothing if the terminal is gone."""
     if before is None:
         return
     import termios

@@ -3,12 +3,12 @@
 A trainer that catches the signal may have to save something, and may need its helpers for that: torch's DataLoader
 raises in the rank as soon as one of its workers is killed. So a process that has a handler for the signal is signalled
 alone, and its descendants are not. Once it has ended, the descendants that it left behind are signalled as well. A
-process without a handler (a shell around a trainer) ends at once or never forwards the signal: it is signalled together
-with its descendants.
+process without a handler (such as a shell around a trainer) does not forward the signal, so its descendants are
+signalled together with it.
 
-A shell is special: while it waits for a command in the foreground it does not run its traps, for any signal. SIGINT is
-special as well: every Python catches it, even a launcher that only waits for a trainer. If a process catches SIGINT but
-not SIGTERM, only its own forks and multiprocessing's helpers are spared.
+A shell is special: while it waits for a command in the foreground, it runs no trap. SIGINT is special as well: every
+Python catches it, even a launcher that only waits for a trainer. If a process catches SIGINT but not SIGTERM, only its
+own forks and multiprocessing's helpers are spared.
 
 After a hang, a Python process that SIGTERM would end anyway gets SIGABRT instead, so that it writes its stacks first.
 This works with an unmodified script and needs no tool. PYTHONFAULTHANDLER=1, which holdfast sets for workers, enables
@@ -30,36 +30,36 @@ from pathlib import Path
 from holdfast.act.leftovers import SHELLS, filters
 from holdfast.act.linux import children, dispositions, executable, handlers, is_fork
 
-#: This number stands for a signal that every process of the job has received from outside. A request with it sends no
+#: Stands for a signal that every process of the job has already received from outside. A request with it sends no
 #: signal.
 ALREADY_TOLD = 0
 
 
 class Termination:
-    """Stops one attempt's processes. It remembers which processes were signalled, and signals orphans when they
-    appear."""
+    """Signals one attempt's processes. It remembers which ones it has signalled, and signals orphans when they appear."""
 
     def __init__(self) -> None:
         self._asked: set[int] = set()
-        #: The pids that were sent SIGTERM. No process gets it twice.
+        #: The pids that have got SIGTERM. No process gets it twice.
         self._terminated: set[int] = set()
 
     def begin_anew(self) -> None:
-        """Forget the signalled pids, because the next attempt begins."""
+        """Forget the signalled pids, because another attempt begins."""
         self._asked.clear()
         self._terminated.clear()
 
     def ask(self, number: int, tops: Iterable[int], mute: Mapping[int, bool] | None = None) -> None:
-        """Send the signal to the processes `tops` and their descendants. If a process handles the signal, leave out its
-        descendants.
+        """Send the signal to the processes `tops` and their descendants, but not to descendants of a process that
+        handles it.
 
-        `mute`: processes that get SIGABRT instead of SIGTERM, so that they write their stacks: pid → whether the
-        process catches SIGTERM only for `on_drain`. A process that catches SIGTERM for another purpose gets SIGTERM.
+        `mute`: the processes that must write their stacks, so they get SIGABRT instead of SIGTERM: pid → whether the
+        process catches SIGTERM only for `on_drain`. A process that catches SIGTERM for another purpose still gets
+        SIGTERM.
         """
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))
             return
-        # Find all processes before the first is signalled: when a process dies, its children get another parent.
+        # Find all processes before the first signal, because the children of a dead process get another parent.
         reached = [pid for top in tops for pid in _reached(top, number)]
         spared = filters(reached, reached, number)
         for pid in reached:
@@ -67,13 +67,14 @@ class Termination:
                 self._tell(pid, number, mute or {})
 
     def ask_left_behind(self, tops: Iterable[int]) -> None:
-        """Signal the processes `tops`, which an exited process left behind, and their descendants. Filters are
-        signalled too."""
+        """Signal the processes `tops`, which an exited process left behind, with their descendants. Filters are
+        included.
+        """
         for pid in [pid for top in tops for pid in _reached(top, signal.SIGTERM)]:
             self._tell(pid, signal.SIGTERM, {})
 
     def unasked(self, tops: Iterable[int]) -> list[int]:
-        """Return which of the processes `tops` were sent no signal yet."""
+        """Return which of the processes `tops` have got no signal yet."""
         return [pid for pid in tops if pid not in self._asked]
 
     def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:
@@ -86,15 +87,15 @@ class Termination:
                 return
         try:
             os.kill(pid, number)
-            # A stopped process handles the signal only after it continues.
+            # A stopped process must continue before it can handle the signal.
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
             pass  # ignore a process that has exited since it was listed
 
 
 def request_stacks(pid: int, *, shielded: bool = False) -> bool:
-    """Send SIGABRT in place of SIGTERM, so that the process writes its stacks. Return False, and send no signal, if
-    SIGABRT would do harm.
+    """Send SIGABRT in place of SIGTERM, so that the process writes its stacks. If that would do harm, send no signal
+    and return False.
 
     The process must catch SIGABRT. It must not catch SIGTERM, since it may then have work to save. It must not be
     stopped, since a stopped process handles the signal only after it continues. `shielded`: its SIGTERM handler is
@@ -107,14 +108,15 @@ def request_stacks(pid: int, *, shielded: bool = False) -> bool:
         _without_core(pid)
         os.kill(pid, signal.SIGABRT)
     except (OSError, ValueError):
-        # request no stacks: the process has exited or is another user's, and the caller's SIGTERM will fail too
+        # The process has exited or is another user's, so the caller's SIGTERM will fail too.
         return False
     return True
 
 
 def _without_core(pid: int) -> None:
-    """Forbid a core file, which could be 100 GB large. A limit of 1 byte also keeps the kernel from piping a core to a
-    program."""
+    """Forbid a core file, because it could have 100 GB. With a limit of 1 byte the kernel does not pipe a core to a
+    program either.
+    """
     import resource  # imported late, because only a hang needs it
 
     hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
@@ -131,7 +133,7 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def _reached(pid: int, number: int) -> Iterator[int]:
-    """Yield this process and those of its descendants that must be signalled together with it."""
+    """Yield this process, and the descendants that must be signalled together with it."""
     yield pid
     below = children(pid)
     if below and number in (caught := dispositions(pid).caught):
@@ -152,7 +154,7 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _is_helper(pid: int, child: int) -> bool:
-    """Return whether the child works for this process: the child is its fork, or a process of multiprocessing."""
+    """Return whether the child works for this process: it is a fork of it, or a process of multiprocessing."""
     if is_fork(pid, child):
         return True
     try:
@@ -162,6 +164,7 @@ def _is_helper(pid: int, child: int) -> bool:
 
 
 def _in_foreground(pid: int) -> bool:
-    """Return whether a script's shell probably waits for this child. If a script starts a child with `&`, the child
-    ignores SIGINT (POSIX 2.9.3.1)."""
+    """Return whether a script's shell probably waits for this child. A child that a script starts with `&` ignores
+    SIGINT (POSIX 2.9.3.1).
+    """
     return signal.SIGINT not in dispositions(pid).ignored

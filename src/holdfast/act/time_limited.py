@@ -1,8 +1,8 @@
-"""Runs file operations with a time limit. They may block for ever on a pipe without a reader, or on a dead network
-mount.
+"""Runs file operations with a time limit, because they may block for ever on a pipe without a reader or on a dead
+network mount.
 
-A process cannot interrupt its own system call on a dead mount. So a child makes the call, and this process waits for
-the child for a limited time.
+A process cannot interrupt its own system call on a dead mount. So a child process makes the call, and this process
+waits for a limited time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _given_up: set[int] = set()
 
 
 def given_up() -> frozenset[int]:
-    """Return the pids of children that missed the time limit and are not waited for. On a dead mount they may block
-    even after SIGKILL."""
+    """Return the pids of children that missed their time limit. On a dead mount they may block even after SIGKILL, so
+    nothing waits for them.
+    """
     return frozenset(_given_up)
 
 
@@ -30,7 +31,7 @@ def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHI
     """Run `work` in a child process and wait for it. Raises the OSError that `work` raised, or ETIMEDOUT after
     `seconds`.
 
-    `keep`: the only descriptor that stays open in the child, so that a blocked child keeps no other descriptor open.
+    `keep`: the only descriptor that stays open in the child, because a blocked child would keep it open for long.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -64,8 +65,9 @@ def descriptor_of(path: str | os.PathLike[str]) -> int:
 
 
 def _child(work: Callable[[], object], writer: int, keep: int) -> None:
-    """Run `work`, write the result to `writer`, and exit. First close all other descriptors: a child that cannot be
-    killed must not keep the owner's lock and sockets open."""
+    """Run `work`, write the result to `writer`, and exit. Close all other descriptors first, because a child that
+    cannot be killed would keep the owner's lock and sockets open.
+    """
     said = f"{errno.EIO} a bug of holdfast"
     try:
         last = 0

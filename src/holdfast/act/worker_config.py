@@ -19,14 +19,14 @@ from holdfast.model.process_messages import StartWorker
 if TYPE_CHECKING:
     from holdfast.act.command_expansion import RoleExpansion
 
-#: The name of the working directory of a worker of an OpenPAI job. It is in the directory of the worker's logs.
+#: The name of an OpenPAI worker's working directory, inside the directory of the worker's logs.
 WORK = "work"
-#: Limit on the number of entries of the job's directory that are linked into a task's directory.
+#: A task's directory gets links to at most this many entries of the job's directory.
 MOST_LINKS = 10_000
 
 
 def lay_out(work: Path, job: Path) -> None:
-    """Make a task's directory, with links to the entries of the job's directory. Raises OSError."""
+    """Create a task's directory, with links to the entries of the job's directory. Raises OSError."""
     work.mkdir(mode=0o755, parents=True, exist_ok=True)
     for path in itertools.islice(job.iterdir(), MOST_LINKS):
         with contextlib.suppress(FileExistsError):
@@ -45,18 +45,17 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     cwd: Path
     environment: Mapping[str, str]
     master_addr: str = "127.0.0.1"
-    #: The rendezvous port of the first attempt; later attempts get a new port. None: every attempt gets a new port.
+    #: The rendezvous port of the first attempt; None: any port. Later attempts always get a new port.
     master_port: int | None = None
-    #: The first and the last port that may be chosen; None allows any.
+    #: The first and the last port that may be chosen; None: any port.
     port_range: tuple[int, int] | None = None
-    #: True if nodes other than this one may have workers. Then the agent keeps the rendezvous port reserved (its socket
-    #: stays bound) until rank 0 opens the port.
+    #: Whether other nodes may have workers. The agent then keeps the rendezvous port bound until rank 0 opens it.
     far: bool = False
     virtual_local_rank: bool = False
     #: The names of this machine's devices, in their order.
     devices: tuple[str, ...] = ()
-    #: The container command that runs a worker in its image; the image's address follows these arguments. (): workers
-    #: run without an image.
+    #: The container command that runs a worker in its image, without the image's address; empty: workers run without an
+    #: image.
     image_words: tuple[str, ...] = ()
     #: Role → the address of its image.
     images: Mapping[str, str] = {}
@@ -78,7 +77,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         return directory
 
     def cwd_of(self, attempt: int, seat: Seat, env: Mapping[str, str]) -> Path:
-        """Return the working directory in which a worker starts. `env`: the worker's environment."""
+        """Return the directory in which a worker starts. `env`: the worker's environment."""
         if self.spec.task_directories and env["LOCAL_WORLD_SIZE"] != "1":
             return self.directory(attempt, seat) / WORK
         return self.cwd

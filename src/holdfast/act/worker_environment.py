@@ -1,5 +1,4 @@
-"""Makes a worker's environment: torchrun's variables and some of holdfast's own. It also reads the worker's error
-file."""
+"""Builds a worker's environment: torchrun's variables and some of holdfast's. It also reads the worker's error file."""
 
 from __future__ import annotations
 
@@ -14,15 +13,15 @@ from holdfast.model.environment_diff import kept
 from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat, asked_cpus
 from holdfast.safe_files import read_file, write_file
 
-#: The name of the file in a worker's directory by which holdfast asks the worker to save and exit
-#: (`holdfast.act.workers`).
+#: The name of the file in a worker's directory through which the worker is notified to save and exit (see
+#: `holdfast.act.workers`).
 DRAIN = "drain"
 
-#: Limit on the bytes of a worker's error file that are read.
+#: At most this many bytes of a worker's error file are read.
 MOST_BYTES = 64 * 1024
 
-#: If holdfast's environment lists devices in one of these variables, a worker that may see only one device gets that
-#: device's entry of the list.
+#: If one of these variables of holdfast lists devices, and a worker may see one device, the worker's variable has that
+#: device's entry.
 _ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
@@ -43,7 +42,7 @@ def worker_environment(
     virtual: bool = False,
     devices: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Return the environment of `seat`'s process. The variables' names are those in torch.distributed.run's
+    """Return the environment of the worker at `seat`. The variables' names are those in torch.distributed.run's
     documentation.
 
     `base`: holdfast's own environment. The role's `env` overrides it and torchrun's variables, but not device binding.
@@ -55,7 +54,7 @@ def worker_environment(
     if "OMP_NUM_THREADS" not in env and (cpus := asked_cpus(spec, role)):
         env["OMP_NUM_THREADS"] = str(cpus)
     elif shape.local > 1 and "OMP_NUM_THREADS" not in env:
-        # torchrun sets this too: N workers with one thread per core each would compete for the cores.
+        # torchrun sets this too, because one thread per core in each of N workers would overload the cores.
         env["OMP_NUM_THREADS"] = "1"
     env |= {
         "RANK": str(seat.rank),
@@ -83,10 +82,10 @@ def worker_environment(
         "HOLDFAST_LOGS": str(directory),
         "HOLDFAST_ERRORS": str(directory.parent),
     }
-    # With this variable, Python prints its stack at a segmentation fault.
+    # Python then prints its stack at a segmentation fault.
     env.setdefault("PYTHONFAULTHANDLER", "1")
     env |= role.env
-    # Workers must not see excluded devices: local rank i then uses the i-th of the remaining devices.
+    # Workers must not see excluded devices. Local rank i then uses the i-th remaining device.
     for variable, prefix in VISIBLE.items():
         numbers = _numbers(seat.visible, prefix, () if variable in base else devices)
         if numbers or (seat.bound and (variable in env or prefix == "gpu")):
@@ -108,8 +107,8 @@ def _numbers(names: Sequence[str], prefix: str, devices: Sequence[str]) -> list[
     """Return the driver's numbers of the named devices. `devices`: all devices of the node, unless a variable lists
     them by number.
 
-    In a container the device files keep the machine's numbers (`/dev/nvidia5`), but the driver counts from 0. `prefix`:
-    the kind of device, such as `gpu`.
+    In a container `/dev/nvidia5` keeps the machine's number, but the driver counts from 0. `prefix`: the kind of
+    device, such as `gpu`.
     """
     places = {name: str(at) for at, name in enumerate(one for one in devices if one.startswith(prefix))}
     return [places.get(name, name.removeprefix(prefix)) for name in names if name.startswith(prefix)]
@@ -123,7 +122,7 @@ def keep_environment(env: Mapping[str, str], directory: Path) -> None:
         if len(data) <= MOST_KEPT:
             write_file(directory / KEPT, data)
     except (OSError, UnicodeError):
-        pass  # ignore a full disk, or a value that is no text: only the report page's comparison is missing
+        pass  # ignore a full disk, or a value that is no text: only the report page lacks its comparison
 
 
 def read_error_file(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Starts worker processes: warm, as a fork of a prewarmed process, if there is one, and cold otherwise."""
+"""Starts worker processes: warm, as a fork of a prewarmed process, or cold if there is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.model.process_messages import StartWorker
 
 
 class Groups(Protocol):
-    """Makes control groups for an attempt's workers, if the machine allows any."""
+    """Creates control groups for an attempt's workers, if the machine allows any."""
 
     def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1) -> tuple[Path, ...]: ...
 
@@ -28,19 +28,19 @@ class Ticket(msgspec.Struct, frozen=True):
     seat: Seat
     attempt: int
     command: tuple[str, ...]
-    #: The command as submitted, before names in it are expanded for the worker.
+    #: The command as submitted, before the expansion of names for the worker.
     written: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
-    #: The worker's stdin. `close` does not close it; it closes the four fds of `out` and `err`.
+    #: The worker's stdin. `close` leaves it open, and closes the four fds of `out` and `err`.
     stdin_fd: int
     out: tuple[int, int]
-    #: The read and write end of the stderr pipe. `out` has those of stdout.
+    #: The read end and the write end of the stderr pipe. `out` has those of stdout.
     err: tuple[int, int]
     directory: Path
     groups: tuple[Path, ...]
-    #: Report a missing program before the worker may run. False if hooks run first, because they may create the
-    #: program.
+    #: Whether to report a missing program before the worker may run. False if hooks run first, because they may create
+    #: the program.
     check: bool
 
     @property
@@ -57,10 +57,10 @@ class Ticket(msgspec.Struct, frozen=True):
 def ticket_of(
     order: StartWorker, setting: WorkerConfig, groups: Groups | None, env: Mapping[str, str], directory: Path
 ) -> Ticket:
-    """Make a start request with new pipes and control groups. A control group that cannot be made is left out.
+    """Create a start request with new pipes and control groups. A control group that cannot be created is left out.
 
-    Raises OSError if a pipe or the command's script cannot be created, and `BadUsage` if the command has an unknown
-    name.
+    Raises OSError if a pipe or the command's script cannot be created, and `BadUsage` if the command contains an
+    unknown name.
     """
     seat = order.seat
     role = setting.role_of(seat)
@@ -96,16 +96,14 @@ def ticket_of(
 
 
 class WarmStart(msgspec.Struct, frozen=True):
-    """The answer to a request for a warm worker: a prepared process that waits for permission to run; None for a cold
-    start."""
+    """The answer to a request for a warm worker: a prepared process that waits for GO, or None for a cold start."""
 
     ticket: Ticket
     process: Spawned | None
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The result of a request to start a worker: a process that waits for permission to run, or the error that
-    prevented it."""
+    """The result of a start request: a process that waits for GO, or the error that prevented the start."""
 
     ticket: Ticket
     process: Spawned | None
@@ -115,8 +113,8 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Nurseries(Protocol):
-    """Provides warm workers. The only implementation is `holdfast.act.warm.nurseries.Warm`; the methods are documented
-    there. This protocol exists so that a run without warm starts does not import that module.
+    """Provides warm workers. The only implementation is `holdfast.act.warm.nurseries.Warm`, which documents the
+    methods. With this protocol a run without warm starts need not import that module.
     """
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
@@ -138,11 +136,11 @@ class Nurseries(Protocol):
     def tick(self, now: float) -> list[WarmStart]: ...
 
 
-#: Seconds that rank 0 runs before the other ranks if each worker must still do its imports.
+#: Seconds by which rank 0 runs before the other ranks, if each worker must still do its imports.
 COLD_HEAD_START_S = 0.03
-#: Seconds that rank 0 runs before the other ranks if the imports are done.
+#: Seconds by which rank 0 runs before the other ranks, if the imports are done.
 WARM_HEAD_START_S = 0.015
-#: Seconds after which the other ranks run even if rank 0 does not run yet, so that only rank 0 is reported as late.
+#: After this many seconds the other ranks run even without rank 0, so that only rank 0 is reported as late.
 LONGEST_HEAD_START_S = 1.0
 
 
@@ -154,9 +152,8 @@ def head_start_s(*, warm: bool) -> float:
 class HeadStart:
     """Lets rank 0 run first, so that it opens its port before the other ranks connect.
 
-    Workers connect within milliseconds of each other. A rank that finds the port closed retries half a second later
-    (torch's TCPStore, as of 2.13). That is several times as long as a whole warm restart, and a quarter of a cold
-    restart.
+    A rank that finds the port closed retries half a second later (torch's TCPStore, as of 2.13). A whole warm restart
+    takes a fraction of that.
     """
 
     def __init__(self, length_s: float) -> None:
@@ -165,7 +162,7 @@ class HeadStart:
         self._due: float | None = None
 
     def holds(self, rank: int, now: float) -> bool:
-        """Hold this rank back until rank 0 runs. Return False for rank 0, which must not wait."""
+        """Return whether this rank must wait for rank 0. Return False for rank 0."""
         if rank == 0:
             return False
         if not self._held:
@@ -174,7 +171,7 @@ class HeadStart:
         return True
 
     def first_is_up(self, now: float) -> None:
-        """Note that rank 0 runs its program. The other ranks may run after the head start."""
+        """Record that rank 0 runs its program. The other ranks may run after the head start."""
         if self._held:
             self._due = now + self._length_s
 
@@ -182,7 +179,7 @@ class HeadStart:
         return self._due
 
     def take(self, now: float) -> list[int]:
-        """Return the ranks that may run now, and forget them."""
+        """Return the ranks that may run now, each once."""
         if self._due is None or now < self._due:
             return []
         ranks = self._held
@@ -194,9 +191,9 @@ class HeadStart:
 
 
 class Starts:
-    """Turns every start request (`Ticket`) into one `Started`, unless the request is cancelled.
+    """Answers every start request (`Ticket`) with one `Started`, unless the request is cancelled.
 
-    `ask` and `tick` return the results known at once; `started` receives the others.
+    `ask` and `tick` return the results that are known at once; `started` gets the later ones.
     """
 
     def __init__(self, warm: Nurseries | None, started: Callable[[list[Started], float], None]) -> None:
@@ -222,12 +219,12 @@ class Starts:
         return [] if self._warm is None else self._settle(self._warm.tick(now))
 
     def released(self, now: float) -> None:
-        """Note that the attempt's workers run their programs now."""
+        """Record that the attempt's workers run their programs now."""
         if self._warm is not None:
             self._warm.released(now)
 
     def lost(self, now: float) -> None:
-        """Begin to prepare the next attempt's workers, because a worker has failed."""
+        """Begin to prepare the next attempt's workers, because a worker of this one has failed."""
         if self._warm is not None:
             self._warm.lost(now)
 
@@ -240,7 +237,7 @@ class Starts:
         self._waiting.clear()
 
     def rouse(self) -> None:
-        """Continue (SIGCONT) those prewarmed processes that are stopped and needed. Called after a SIGCHLD."""
+        """Continue (SIGCONT) each prewarmed process that is stopped and needed. Called after a SIGCHLD."""
         if self._warm is not None:
             self._warm.rouse()
 

@@ -1,9 +1,10 @@
 """Keeps track of the live and ended workers of one machine, and signals or notifies them.
 
-A worker that must end soon is notified, so that it can save and exit by itself. There are two ways, and neither harms a
-program that ignores them. First, a file at the path in HOLDFAST_DRAIN: a worker that wants the notice creates the file,
-and holdfast writes one line of JSON into it when the worker must end. Second, SIGUSR2, whose default action would end a
-process: holdfast sends it only to a process that has a handler for it."""
+A worker that must end soon gets a notice, so that it can save and exit. There are two ways, and neither harms a program
+that ignores them. First: a worker registers for the notice by creating the file at the path in HOLDFAST_DRAIN, and
+holdfast writes one line of JSON into the file. Second: SIGUSR2, which holdfast sends only to a process with a handler
+for it, because the default action would end the process.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +36,23 @@ class Output(Protocol):
         ...
 
     def drain(self, rank: int, now: float) -> None:
-        """Read what the pipes of an ended worker hold."""
+        """Read the rest that the pipes of an ended worker contain."""
         ...
 
     def ended(self, ended: WorkerExit, now: float) -> None:
-        """Take note of the worker's exit, and close those of its pipes that no other process has open."""
+        """Record the worker's exit, and close its pipes, unless another process has them open."""
         ...
 
     def stopping(self, reason: str, now: float) -> None:
-        """Note that the workers are asked to end, for this reason."""
+        """Record that the workers are asked to exit, for this reason."""
         ...
 
     def finish(self, rank: int, now: float) -> None:
-        """Read the rest of a worker's output, and close its files. Call this when no process of the attempt lives any
-        more.
-        """
+        """Read the rest of a worker's output, and close its files. Call this when no process of the attempt is left."""
         ...
 
     def tail(self, rank: int, limit_bytes: int) -> str:
-        """Return the end of the worker's output, from the stream that `tail_stream` names."""
+        """Return the end of the worker's output, from the stream of `tail_stream`."""
         ...
 
     def tail_stream(self, rank: int) -> str:
@@ -61,7 +60,7 @@ class Output(Protocol):
         ...
 
     def hush(self, rank: int) -> None:
-        """Keep the worker's stacks, which holdfast requests, off the terminal."""
+        """Do not show the worker's stacks on the terminal, because holdfast requested them."""
         ...
 
 
@@ -82,10 +81,10 @@ class Worker(msgspec.Struct):
     #: The bytes read from the worker's status pipe.
     said: bytes = b""
     status_open: bool = True
-    #: The time at which the host saw the worker dying, before the kernel reported its exit; None if it did not see
-    #: that.
+    #: When holdfast saw the worker dying, before the kernel reported its exit; None if it did not see that.
     dying_at: float | None = None
-    #: If holdfast ended the worker after its program had failed with an exception: the seconds in between. Else None.
+    #: Seconds from the failure of the worker's program with an exception until holdfast ended the worker; None if
+    #: holdfast did not end it.
     unended_s: float | None = None
 
     @property
@@ -94,18 +93,17 @@ class Worker(msgspec.Struct):
         return self.said.removeprefix(READY).decode(errors="replace")
 
     def keep_environment(self) -> None:
-        """Write the worker's environment to disk. Call this only after the worker's start, so that no start waits for
-        the disk."""
+        """Write the worker's environment to disk. Call this after the worker's start, because the disk may be slow."""
         keep_environment(self.env, self.directory)
 
     def exit(self, info: os.waitid_result | None, order: int, output: Output, now: float) -> WorkerExit:
-        """Return the worker's exit. `info`: the result of waitid. `order`: how many workers of this machine have ended
-        so far. `output`: the workers' output, whose end becomes part of the exit.
+        """Return the worker's exit. `info`: the result of waitid. `order`: how many workers of this machine have exited
+        so far. `output`: the workers' output; its end becomes part of the result.
         """
         exited = info is not None and info.si_code == os.CLD_EXITED
         status = info.si_status if info is not None else None
         if self.unended_s is not None and not exited:
-            # holdfast sent the signal after the program had ended with an exception. So report Python's status for an
+            # The program had ended with an exception before holdfast sent the signal. So report Python's status for an
             # exception.
             exited, status = True, PYTHON_EXCEPTION
         rank = self.seat.rank
@@ -151,13 +149,15 @@ class Workers:
         return worker
 
     def remove(self, worker: Worker) -> None:
-        """Move an ended worker from the live ones to the ended ones."""
+        """Move an ended worker from the live to the ended workers."""
         del self.alive[worker.seat.rank]
         self._gone[worker.process.pid] = worker.seat.rank
 
     def note_dying(self, now: float) -> None:
-        """Mark the workers that are dying when another worker exits. The stop that may follow did not kill them."""
-        # A dying worker may even be the cause: the kernel frees its memory first, and reports its exit late.
+        """Record which workers are already dying when another worker exits. The stop that may follow has not killed
+        them.
+        """
+        # A dying worker may be the cause, because the kernel frees its memory first and reports its exit late.
         for other in self.alive.values():
             if other.dying_at is None and is_dying(other.process.pid):
                 other.dying_at = now
@@ -173,7 +173,7 @@ class Workers:
                     pass  # ignore a child that has been reaped already
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
-        """Ask every worker of the attempt to save and exit (a drain notice). Return the ranks that can receive the
+        """Notify every worker of the attempt to save and exit (a drain notice). Return the ranks that can receive the
         notice.
         """
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
@@ -181,20 +181,22 @@ class Workers:
         return tuple(w.seat.rank for w in workers if _notify_draining(w.directory / DRAIN, w.process.pid, notice))
 
     def shielded(self, attempt: int) -> frozenset[int]:
-        """Return the pids of the shielded workers: they catch SIGTERM only to wait for their drain notice."""
+        """Return the pids of the shielded workers: they catch SIGTERM only for their drain notice."""
         workers = [worker for worker in self.alive.values() if worker.attempt == attempt]
         return frozenset(w.process.pid for w in workers if _shielded(w.directory / DRAIN))
 
     def unshield(self, attempt: int) -> None:
-        """Make the shielded workers (those that catch SIGTERM only to wait for their drain notice) exit on the next
-        SIGTERM, because the attempt is being stopped."""
+        """Let the shielded workers (those that catch SIGTERM only for their drain notice) exit at the next SIGTERM,
+        because the attempt is being stopped.
+        """
         for worker in self.alive.values():
             if worker.attempt == attempt and _shielded(worker.directory / DRAIN):
                 _announce_drain_end(worker.directory / DRAIN)
 
     def forward(self, number: int, *, who_handles: bool = False) -> int:
-        """Send a signal to every worker; return how many received it. `who_handles`: send it only to workers that
-        handle it."""
+        """Send a signal to every worker, and return how many got it. `who_handles`: only to workers with a handler for
+        it.
+        """
         got = 0
         for worker in self.alive.values():
             if who_handles and number not in handlers(worker.process.pid)[0]:
@@ -215,22 +217,23 @@ class Workers:
         return list(self._gone.values())
 
     def rank_of(self, pid: int) -> int | None:
-        """Return the rank of the worker whose process, or whose descendant, is `pid`. Ended workers of this attempt
-        count too."""
+        """Return the rank of the worker with the process `pid` or with a descendant `pid`. Ended workers of this
+        attempt count too.
+        """
         if pid in self._gone:
             return self._gone[pid]
         return next((rank for rank, top in self.pids().items() if pid == top or pid in descendants(top)), None)
 
 
 def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
-    """Notify a worker. Return whether the worker can receive the notice: its file existed, or SIGUSR2 has a handler."""
+    """Notify a worker. Return whether it can receive the notice: its file exists, or it handles SIGUSR2."""
     asked = file.exists()
     fresh = file.with_name(f".{file.name}.new")
     try:
         write_file(fresh, msgspec.json.encode(notice) + b"\n")
-        fresh.replace(file)  # rename the file into place, so that a reader sees the whole line
+        fresh.replace(file)  # rename the file into place, so that a reader sees a whole line
     except OSError:
-        asked = False  # a full disk: the worker cannot receive the notice by the file
+        asked = False  # the disk is full, so the worker cannot receive the notice by the file
     if _NOTICE not in handlers(pid)[0]:
         return asked
     try:
@@ -241,8 +244,8 @@ def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool
 
 
 def _shielded(file: Path) -> bool:
-    """Return whether the worker catches SIGTERM only to wait for its drain notice (`holdfast.on_drain`), and saves
-    nothing on SIGTERM.
+    """Return whether the worker catches SIGTERM only for its drain notice (`holdfast.on_drain`), and saves nothing on
+    SIGTERM.
     """
     return file.with_name(f"{file.name}.shielded").exists()
 

@@ -1,4 +1,4 @@
-"""The owner's control socket, which other holdfast commands use: `holdfast stop`, and notices of new entries in the
+"""The owner's control socket. Other holdfast commands use it: `holdfast stop`, and notices of new entries in the
 machine's fault log.
 """
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 
-#: Seconds from the job's start until the control socket opens. Before that, it would delay the workers' first lines or
-#: use cores that their start needs. No user can type a command so early.
+#: Seconds from the job's start until the control socket opens. An earlier opening would use CPU time that the workers'
+#: start needs, and no user types a command so early.
 OPENS_S = 0.05
 
 
 class ControlServer:
     """Serves the control socket in the job's directory. The socket opens a moment after the job's start.
 
-    `place`: the job's directory. `report` passes an event to the owner. `read_faults` makes the nodes read their fault
-    logs. `say` prints a message.
+    `place`: the job's directory. `report(event)`: passes an event to the owner. `read_faults()`: makes the nodes read
+    their fault logs. `say`: prints a message.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ControlServer:
         self._reactor = reactor
         self._place = place
         self._say = say
-        #: Whether the control socket has opened, so that requests are accepted.
+        #: Whether the control socket is open and accepts requests.
         self.started = False
         self._launch = launch
         self._report = report

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.record.job_directory import JobPlace
 
-#: A function that writes a line to stdout, given the line and the time. It never blocks: if the reader is slow, it
-#: drops lines.
+#: A function that writes a line to stdout, from the line and the time. It never blocks: if the reader is slow, it drops
+#: lines.
 Out = Callable[[str, float], None]
 
 
 class EventLines:
     """Prints the event lines of one run of a job.
 
-    `place`: the job's directory and id. `now()`: seconds since the epoch. `out` writes a line to stdout.
+    `place`: the job's directory and id. `now()`: seconds since the epoch. `out`: writes a line to stdout.
     """
 
     def __init__(self, spec: JobSpec, place: JobPlace, now: Callable[[], float], out: Out) -> None:
@@ -54,7 +54,7 @@ class EventLines:
             self._tell(EventKind.ATTEMPT_STARTED, text, attempt=view.attempt, ranks=len(view.seats), nodes=nodes)
 
     def handled(self, event: ev.Event) -> None:
-        """Print the line of an event that the owner has handled. Most events have no line."""
+        """Print the line for an event that the owner has handled. Most events have no line."""
         match event:
             case ev.NodeJoined():
                 self._tell(EventKind.NODE_JOINED, f"node {event.node.name} has joined", node=event.node.name)
@@ -85,20 +85,20 @@ class EventLines:
                 pass
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Print the event that an attempt has ended, because its record is complete now."""
+        """Print that the attempt has ended. Its record is complete now."""
         report, decision = record.report, record.decision
         made = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
         text = f"attempt {record.attempt} ended: {report.phrase}: {report.reason}"
         self._put(EventKind.ATTEMPT_ENDED, text, self._now(), {"attempt": record.attempt, **made})
 
     def finish(self, report: JobReport) -> None:
-        """Print the event that the job has ended, because its report is complete now."""
+        """Print that the job has ended. Its report is complete now."""
         last = report.report
         text = f"the job {report.outcome.value}: {last.phrase}: {last.reason}"
         self._tell(EventKind.JOB_ENDED, text, outcome=report.outcome, code=last.code, report=to_json_object(report))
 
     def _exits(self, event: ev.EvidenceCollected) -> None:
-        """Print the exits of workers that failed by themselves, not of those that holdfast stopped."""
+        """Print the exits of workers that failed, but not of workers that holdfast stopped."""
         for worker in event.evidence.workers:
             ended = worker.exit
             if ended is None or ended.ok or ended.after_stop:

@@ -1,8 +1,8 @@
 """Handles events from outside the job: signals, and the platform's reports about signals.
 
-Some platforms send a signal to every process of a job. Then workers die before the platform has told the owner why, and
-sometimes before any process of holdfast gets the signal. Only the platform's answer explains such a death, so the owner
-keeps the attempt's evidence back until the answer arrives.
+Some platforms send a signal to every process of a job. Workers then die before the platform reports why, and sometimes
+before holdfast gets the signal. Only the platform's report explains such a death. So the owner delays the attempt's
+evidence until the report arrives.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the platform has, at the job's end, to store why the job ended.
 LAST_WORD_S = 3.0
-#: Seconds for which the evidence is kept back after a worker died of a signal. By then the signal has reached a process
-#: of holdfast too. The limit matters if the platform's records do not mention the signal.
+#: The longest delay of the evidence after a worker died of a signal, in seconds. By then holdfast has received the
+#: signal too. The limit matters if the platform's records do not mention the signal.
 ARRIVES_S = 0.5
 
 
@@ -46,14 +46,14 @@ class ExternalEvents:
     ) -> None:
         """Connect the owner with the platform and the outputs.
 
-        `platform`: None if the job runs on no platform; then a signal needs no explanation. `place`: the job's
-        directory. `say` prints a message. `outputs`: None if the user chose none.
+        `platform`: None if the job runs on no platform; a signal then needs no explanation. `place`: the job's
+        directory. `say`: prints a message. `outputs`: None if the user chose none.
         """
         self._platform = platform
         self._outputs = outputs
         self._place = place
         self._say = say
-        #: The request to the platform to start the job again in another run; None: there is none.
+        #: The request to the platform for another run of the job; None: there is none.
         self.asked: do.Requeue | None = None
         self._reactor = reactor
         self._avoided: frozenset[str] = frozenset()
@@ -78,9 +78,9 @@ class ExternalEvents:
         return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
-        """Return whether this evidence must be kept back, and keep it if so.
+        """Return whether this evidence must be delayed. If so, store it.
 
-        That is so if a signal may explain the workers' deaths, or if the platform is about to report a fact about the
+        Delay it if a signal may explain the workers' deaths, or if the platform is about to report a fact about the
         attempt.
         """
         platform = self._platform
@@ -95,14 +95,14 @@ class ExternalEvents:
             return False
         self._held.append(event)
         if felled and not platform.asking:
-            # Ask the platform whether it has ended the job: it records such an end before it sends signals.
+            # Ask the platform whether it has ended the job. It records such an end before it sends signals.
             platform.felled(min(felled))
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)
         return True
 
     def released(self, now: float) -> Iterable[ev.Event]:
-        """Yield the kept evidence events that need not be kept back any longer."""
+        """Yield the stored evidence events that need no further delay."""
         platform = self._platform
         if not self._held or now < self._until or (platform is not None and (platform.asking or platform.holding)):
             return
@@ -111,10 +111,10 @@ class ExternalEvents:
             del self._held[0]
 
     def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
-        """Return the further events that an event causes, after the owner has handled it.
+        """Return the further events that follow from an event which the owner has handled.
 
-        Ask the platform about a signal or a lost node, and ask it to hold a node whose fault needs a user's attention.
-        Pass the event to the job's outputs.
+        Ask the platform about a signal or a lost node. If a device's fault needs a user's attention, ask it to keep
+        other jobs off the device. Pass the event to the job's outputs.
         """
         if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
             self._platform.hold_device(event.fault, attempt)
@@ -134,16 +134,14 @@ class ExternalEvents:
 
     @property
     def handed_over(self) -> bool:
-        """Whether this process must exit although the job goes on, because the platform gives the job to
-        another owner.
-        """
+        """Whether the platform gives the job to another owner. This process must then exit, although the job goes on."""
         return self._platform is not None and self._platform.handed_over
 
     def secured(self, action: do.Secure, trouble: str) -> Iterable[ev.Event]:
-        """Return the events to handle when the journal has stored an attempt's number on disk, or has failed to
-        (`trouble`).
+        """Return the events that follow when the journal has stored an attempt's number on disk, or has failed to
+        (`trouble`: why).
 
-        If the platform stores the job's state too, the list may be empty, and the platform sends the events later.
+        If the platform stores the job's state too, the events come later, from the platform.
         """
         event = ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause)
         if self._platform is None:
@@ -151,11 +149,11 @@ class ExternalEvents:
         return self._platform.secured(event, self._reactor.now()) or ()
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """Return the topology labels that the platform reports for a node whose agent asks for admission."""
+        """Return the topology labels that the platform reports for a node before the node is admitted."""
         return self._platform.labels(node) if self._platform is not None else ()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """Pass a new phase of the gang, or this owner's takeover of a job, to the outputs and the platform."""
+        """Pass a new phase of the gang to the outputs and the platform, and also the takeover of a job by this owner."""
         if self._outputs is not None:
             self._outputs.moved(view)
         if self._platform is not None:
@@ -175,7 +173,7 @@ class ExternalEvents:
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
         """Pass the job's report to the outputs and the platform. Wait a limited time until both have finished.
 
-        `report` None: the job goes on in another run. `take` handles events meanwhile.
+        `report`: None: the job goes on in another run. `take`: handles events meanwhile.
         """
         if self._outputs is not None:
             self._outputs.finish(report, take)

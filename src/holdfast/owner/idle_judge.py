@@ -1,6 +1,6 @@
-"""Judges whether an attempt has been idle for too long, and prints a warning with the ranks' stacks.
+"""Judges whether an attempt is idle for too long, and prints a warning with the ranks' stacks.
 
-It is a separate module, because a job's start does not need it.
+The module is separate, because the start of a job does not need it.
 """
 
 from __future__ import annotations

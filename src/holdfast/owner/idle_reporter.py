@@ -1,6 +1,6 @@
 """Warns if a gang without a hang time-out is idle for too long. It warns once per attempt, and stops nothing.
 
-At the job's start it only sets a deadline. The module that judges is imported once the deadline has passed.
+At the job's start it only sets a deadline. It imports the module that judges after the deadline.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 
 class IdleReporter:
-    """Passes messages to the nodes as `holdfast.wire.link_interface.NodesLink` does, and also watches for a silent
-    gang.
+    """Passes messages to the nodes, like `holdfast.wire.link_interface.NodesLink`. It also watches for an idle gang.
 
-    `link` reaches the nodes. `after_s`: seconds without a sign of life until the warning. `answer` passes results to
-    the owner. `say` prints the warning. `folder`: the directory for the stacks.
+    `link`: reaches the nodes. `after_s`: seconds without a sign of life until the warning. `answer`: passes results to
+    the owner. `say`: prints the warning. `folder`: the directory for the stacks.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class IdleReporter:
             self._answer(word)
 
     def moved(self, view: GangView) -> None:
-        """Handle a new phase or attempt of the gang: watch only a running attempt."""
+        """Handle a new phase or attempt of the gang. Only a running attempt is watched."""
         if view.phase is not Phase.RUNNING:
             self._view = self._stillness = None
         elif self._view is None or self._attempt != view.attempt:

@@ -1,4 +1,4 @@
-"""The outputs that only some users choose for a run: event lines, notices and a metrics file."""
+"""The outputs of a run that users choose with options: event lines, notices and a metrics file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class JobOutputs:
-    """Passes a job's progress to the outputs that its user chose."""
+    """Passes a job's progress to the outputs that the user chose."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class JobOutputs:
         out: Out,
         unsaved_bytes: Callable[[], int],
     ) -> None:
-        """Make the outputs that the user chose.
+        """Create the outputs that the user chose.
 
-        `launch`: the options that choose outputs. `place`: the job's directory. `say` prints a message. `out` writes
+        `launch`: the options that choose outputs. `place`: the job's directory. `say`: prints a message. `out`: writes
         lines to stdout. `unsaved_bytes()`: the bytes of the journal that are only in memory.
         """
         self._lines: EventLines | None = None
@@ -54,7 +54,7 @@ class JobOutputs:
             self._lines.begin()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """Pass a new phase of the gang, or this owner's takeover of a job, to the outputs."""
+        """Pass a new phase of the gang to the outputs, and also the takeover of a job by this owner."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._lines is not None:
@@ -81,8 +81,8 @@ class JobOutputs:
             self._lines.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """Pass the job's report to the outputs, and wait a limited time for each. `report` None: the job goes on in
-        another run. `take` handles events meanwhile.
+        """Pass the job's report to the outputs, and wait a limited time for each. `report`: None: the job goes on in
+        another run. `take`: handles events meanwhile.
         """
         if self._lines is not None and report is not None:
             self._lines.finish(report)

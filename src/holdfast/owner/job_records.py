@@ -1,6 +1,6 @@
-"""Writes what a job's owner records: each event, with secrets masked, a report for each attempt, and one for the job.
+"""Writes an owner's records: each event (with secrets masked), a report for each attempt, and a report for the job.
 
-It also makes the owner's first events: the job's submission, or its continuation after the platform has started it
+It also creates the owner's first events: the job's submission, or its continuation after the platform has started it
 again.
 """
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class JobRecords:
     """The journal and the reports of one job.
 
-    `place`: the job's directory. `clock()`: seconds since the epoch. `writer()` makes the report writer; it is called
-    when a report is first written, because a start needs none. `say` prints a message.
+    `place`: the job's directory. `clock()`: seconds since the epoch. `writer()`: creates the report writer, when the
+    first report is written. `say`: prints a message.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class JobRecords:
 
     @property
     def unsaved_bytes(self) -> int:
-        """The bytes of the journal that are only in memory because its file could not be written."""
+        """The number of journal bytes that are only in memory, because the journal's file could not be written."""
         return self._journal.unsaved_bytes
 
     def begin(self, launch: LaunchSpec, now: float, host: str) -> None:
@@ -65,7 +65,7 @@ class JobRecords:
                 self._say(trouble)
         workers = counted(spec.world_size, "worker")
         if spec.nodes.names:
-            # the number of workers is not known here, because it may differ between the listed hosts
+            # Do not print the number of workers, because it may differ between the listed hosts.
             workers = f"on {_nodes(spec.nodes)}"
         elif spec.nodes.many:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
@@ -88,21 +88,21 @@ class JobRecords:
         return self._journal.holds_faults()
 
     def write(self, event: ev.Event, now: float) -> ev.Event:
-        """Write an event to the journal before the owner handles it. Return the event with secrets masked, which the
-        owner then handles.
+        """Write an event to the journal before the owner handles it. Return the event with secrets masked; the owner
+        handles this one.
         """
         kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
         self._journal.append(self.place.job_id, now, kept)
         self._tell_news()
-        # The owner needs the job's command line with its secrets, so return this event unmasked.
+        # The owner needs the job's command line with its secrets, so this event is not masked.
         return event if isinstance(event, ev.JobSubmitted) else kept
 
     def history(self) -> Iterator[tuple[float, ev.Event]]:
-        """Return the events that this owner and earlier owners of the job have journaled, each with its time."""
+        """Return all journaled events of the job with their times, those of earlier owners included."""
         return self._journal.events(self.place.job_id)
 
     def secure(self) -> str:
-        """Flush the journal to disk, so that it survives a power cut. Return why that failed, or ""."""
+        """Flush the journal to disk, so that it survives a power cut. Return why that failed; empty if it worked."""
         if self._journal.is_taken_over(self.place.job_id):
             return "a later run of this job has taken its journal over"
         return self._journal.secure()
@@ -151,10 +151,10 @@ def first_events(
     """
     host = os.uname().nodename
     if place.resumed and (history := list(records.history())):
-        # imported late, because a job that starts for the first time has no history
+        # imported late, because only a restarted job has a history
         from holdfast.platforms.job_takeover import resumption
 
-        # the earlier run made this socket, and nothing listens on it now
+        # The earlier run created this socket file, and nothing listens on it now.
         (place.directory / SOCKET_NAME).unlink(missing_ok=True)
         owner.recover(history, now)
         view = owner.gang.view()

@@ -1,8 +1,6 @@
-"""Writes the file of `--metrics-file`. A helper process writes the file after an event, so that the owner does not
-wait.
+"""Writes the file of `--metrics-file`. A helper process writes it, so that a slow disk does not delay the owner.
 
-A disk that hangs blocks only the helper. One helper runs at a time, with a time limit; the next one starts after its
-end.
+Only one helper runs at a time, with a time limit.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ if TYPE_CHECKING:
 
 #: Minimum seconds from one start of the helper process to the next.
 LEAST_S = 15.0
-#: The minimum time between two starts of the helper process, as a multiple of the last helper's run time. So a long
-#: history costs at most a twentieth of a core.
+#: The shortest time between two starts of the helper process, as a multiple of the last helper's run time. Even a long
+#: history then costs at most a twentieth of a core.
 LOAD = 20.0
-#: Seconds after which the metrics file is written again even without an event, because step counts change without
+#: The metrics file is written again after this many seconds even without an event, because step counts change without
 #: events.
 FRESH_S = 60.0
 LIMIT_S = 60.0
@@ -35,8 +33,8 @@ _WORD_BYTES = 4096
 class MetricsFile:
     """Writes the metrics file of one run.
 
-    `home`: the state directory whose journals are counted. `path`: the file. `say` prints a message. `unsaved_bytes()`:
-    the bytes that this run's journal could not write yet.
+    `home`: the state directory with the journals to count. `path`: the file. `say`: prints a message.
+    `unsaved_bytes()`: the bytes of this run's journal that are only in memory.
     """
 
     def __init__(
@@ -68,7 +66,7 @@ class MetricsFile:
             self._at(max(self._reactor.now(), self._next_at))
 
     def finish(self, take: Callable[[News], None]) -> None:
-        """Write the metrics file once more after the job's end, and wait a limited time for the helper process. `take`
+        """Write the metrics file once more after the job's end, and wait a limited time for the helper process. `take`:
         handles events meanwhile.
         """
         until = self._reactor.now() + LAST_S
@@ -88,7 +86,7 @@ class MetricsFile:
             self._moment = None
         if self._child is not None:
             child = self._release()
-            # do not wait for the helper: a disk access of it may hang, and the guard kills it after the job
+            # Do not wait for the helper, because its disk access may hang. The guard kills it after the job.
             child.end(wait_s=0.0)
 
     # ------------------------------------------------------------------------------------------ private methods
@@ -107,7 +105,8 @@ class MetricsFile:
         self._began = now
         words, writing = os.pipe()
         os.set_blocking(words, False)
-        # The helper runs in the user's working directory. Its option -P keeps the user's modules from replacing ours.
+        # The helper runs in the user's working directory. With -P it does not import the user's modules in place of
+        # ours.
         paths = (str(self._home), str(self._path))
         command = module_command("holdfast.metrics", *paths, str(self._unsaved_bytes()))
         try:
@@ -152,7 +151,7 @@ class MetricsFile:
         return child
 
     def _trouble(self, why: str) -> None:
-        """Print why the metrics file was not written, unless the last message gave the same reason."""
+        """Print why the metrics file was not written, unless that was the last message too."""
         if why != self._said:
             self._said = why
             self._say(f"{self._path} (--metrics-file): not written: {why}; the job goes on")

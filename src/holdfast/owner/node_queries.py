@@ -1,8 +1,8 @@
 """Sends the owner's requests to its nodes, and merges the nodes' answers.
 
-It uses three modules of `decide/queries`: `answer_collection` merges answers, `link_measurement` measures the links
-between the nodes after their checks, and `hang_detection` samples all nodes of a silent gang. A job on one machine
-without a hang time-out uses none of them.
+Three modules of `decide/queries` decide: `answer_collection` merges answers, `link_measurement` measures the links
+between the nodes after their checks, and `hang_detection` samples a silent gang. A job on one machine without a hang
+time-out needs none of them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 class NodeQueries:
     """The owner's link to its nodes (`holdfast.wire.link_interface.NodesLink`).
 
-    `link` reaches the nodes. `answer` passes results to the owner. `address_of(node)`: the address at which peers reach
-    a node. `warn`: a function that prints the warning about a silent gang without a hang time-out, and the directory
-    for its stacks.
+    `link`: reaches the nodes. `answer`: passes results to the owner. `address_of(node)`: the address by which peers
+    reach a node. `warn`: the function that prints the warning about an idle gang, and the directory for its stacks.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class NodeQueries:
     def report(self, word: Word, node: str = "") -> None:
         """Pass a node's message to the owner.
 
-        The answers of several nodes to one request are merged, and passed on after the last node's answer.
+        If several nodes answer one request, the owner gets one merged answer after the last of them.
 
         `node`: the node that sent the message; empty if there is only one node.
         """
@@ -137,7 +136,7 @@ class NodeQueries:
     def _whole(self, event: Event) -> None:
         """Handle the merged answer of all nodes.
 
-        If it is a round of checks that all nodes have passed, measure the links between the nodes next.
+        If all nodes have passed a round of checks, measure the links between them next.
         """
         order = self._round
         passed = isinstance(event, ChecksFinished) and order is not None and worth_measuring(event, order, self._linked)

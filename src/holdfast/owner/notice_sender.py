@@ -1,8 +1,8 @@
 """Sends notices about the job (`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`) through one helper
 process.
 
-The owner writes a line to the helper's pipe if the pipe has room, and never waits for it. Only at the job's end does
-the owner wait for the helper, for a limited time. Processes that the helper starts do not count as part of the job.
+The owner writes to the helper's pipe only if the pipe has room, and never waits. Only at the job's end it waits a
+limited time for the helper. The helper's child processes do not count as the job's.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of lines that wait for the helper process. The oldest are dropped first.
 MOST_LINES = 256
-#: At the end of a run, the owner waits for the helper process this many seconds longer than the time limit of a user's
-#: command.
+#: At the end of a run the owner waits for the helper process. The wait is this many seconds longer than the time limit
+#: of a user's command.
 MORE_S = 5.0
 _MOST_SAID = 50
 _WORD_BYTES = 4096
@@ -46,7 +46,7 @@ _WORD_BYTES = 4096
 class Notices:
     """Sends the notices of one run of a job.
 
-    `plan`: the receivers. `place`: the job's directory. `say` prints a message.
+    `plan`: the receivers. `place`: the job's directory. `say`: prints a message.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Notices:
     def begin(self, earlier: Sequence[AttemptRecord] | None) -> None:
         """Start the helper process and send the first notice.
 
-        `earlier`: the attempts under earlier owners, whose restarts count for the budget too; None: the job is new.
+        `earlier`: the attempts under earlier owners; their restarts count for the budget too. None: the job is new.
         """
-        # Add only the attempts that this owner has not recorded. It has recorded the last one itself if the earlier
-        # owner died before that.
+        # Add only the attempts that this owner has not recorded. If the earlier owner died before it recorded the last
+        # attempt, this owner has recorded it.
         known = {record.attempt for record in self._attempts}
         self._attempts[:0] = [record for record in earlier or () if record.attempt not in known]
         if not self._start():
@@ -87,7 +87,7 @@ class Notices:
             self._tell(NoticeKind.JOB_CONTINUED, f"{self._job} continues under another owner after {over}")
 
     def attempt(self, record: AttemptRecord) -> None:
-        """Send the notice that an attempt has ended, because its record is complete now."""
+        """Send the notice that an attempt has ended. Its record is complete now."""
         self._attempts.append(record)
         report, decision = record.report, record.decision
         body = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
@@ -122,7 +122,7 @@ class Notices:
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
         """Send the notice that the job has ended, and wait a limited time for the helper process.
 
-        If the report is None, the job goes on in another run: send nothing. `take` handles events meanwhile.
+        If the report is None, send nothing: the job goes on in another run. `take`: handles events meanwhile.
         """
         if report is not None:
             last = report.report
@@ -200,7 +200,8 @@ class Notices:
         self._from, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        # The helper runs in the user's working directory. Its option -P keeps the user's modules from replacing ours.
+        # The helper runs in the user's working directory. With -P it does not import the user's modules in place of
+        # ours.
         command = module_command("holdfast.notices")
         try:
             self._child = children.start(command, output=writing, errors=writing, given=reading)
@@ -232,7 +233,7 @@ class Notices:
                     self._writes = self._reactor.watch(self._to, self._write, writable=True)
                 return
             except BrokenPipeError:
-                break  # stop: the helper has exited, which its readable pidfd reports
+                break  # stop: the helper has exited, and its pidfd reports that
         if self._writes is not None:
             self._writes.close()
             self._writes = None

@@ -1,7 +1,8 @@
-"""The owner's side of a job: it writes each event to the journal, the gang decides what to do, and the owner does it.
+"""The owner's side of a job. It writes each event to the journal, lets the gang decide, and performs the gang's
+actions.
 
-The node's side (`node/node_side.py`) watches a machine. A link (`wire/`) joins the two sides; on one machine the link
-is a function call.
+The node's side (`node/node_side.py`) runs a machine's workers. A link (`wire/`) joins the two sides; on one machine the
+link is a function call.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ class OwnerPrinter(msgspec.Struct, frozen=True):
 
     #: Prints a message for the user on stderr.
     say: Callable[[str], None]
-    #: Writes a line to stdout, given the line and the time.
+    #: Writes a line to stdout, from the line and the time.
     out: Callable[[str, float], None]
 
 
 class OwnerSide:
     """Runs one job from its submission to its report.
 
-    `link` reaches the nodes. `records`: the journal and the reports. `spare_time(now)`: yields small steps of other
-    work, which run while the owner is idle. `owner`: None if owner and node share a process; then no node falls silent,
-    and no report is acknowledged.
+    `link`: reaches the nodes. `records`: the journal and the reports. `spare_time(now)`: yields small steps of other
+    work for times when the owner is idle. `owner`: the owner of a multi-node job. None: owner and node share a process,
+    so no node can fall silent.
     """
 
     def __init__(
@@ -64,15 +65,14 @@ class OwnerSide:
     ) -> None:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
-        #: A function that returns the gang's present state. Each call takes time for every rank.
+        #: Returns the gang's present state. A call is slow in a large gang, because it looks at every rank.
         self.view = self._gang.view
         self._reactor = reactor
         self._link = link
         self._say = say = printer.say
         self._records = records
         self._spare_time = spare_time
-        #: Imports the code that explains failures while the job runs well. None until all workers have been up for the
-        #: first time.
+        #: Imports the code that explains failures while the job runs well; None until all workers have been up once.
         self._warmup: ExplainWarmup | None = None
         #: Serves other holdfast commands, such as `holdfast stop`.
         self.control = ControlServer(
@@ -95,8 +95,8 @@ class OwnerSide:
     # ------------------------------------------------------------------------------- begin and end of the job
 
     def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
-        """Begin the job, or continue it under a new owner. `first`: the owner's first events. `undone`: actions that
-        the earlier owner may not have performed.
+        """Begin the job, or continue it under a new owner. `first`: the owner's first events. `undone`: the actions
+        that the earlier owner may have left undone.
         """
         earlier = self._gang.ended()
         for action in undone:
@@ -129,8 +129,8 @@ class OwnerSide:
             self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
-        """Handle the events that one callback of the reactor returned, before the next callback runs, so that a
-        worker's error stops the other workers early.
+        """Handle the events from one callback of the reactor before the next callback runs. A worker's error then stops
+        the other workers soon.
         """
         for event in events or ():
             self._events.append(event)
@@ -162,7 +162,7 @@ class OwnerSide:
             self._events.extend(self.outside.follows(event, self._gang.attempt, now))
 
     def _warm_up(self, now: float) -> None:
-        """Begin to import the code that explains failures, because all workers are up and the owner is idle."""
+        """Begin to import the code that explains failures. All workers are up, and the owner is idle."""
         if self._warmup is None:
             self._warmup = ExplainWarmup(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
             self._reactor.deadlines(self._warmup.next_wake, self._warmup.tick)

@@ -1,4 +1,4 @@
-"""Translate the environment of a task's container into arguments for `holdfast run`.
+"""Translates the environment of a task's container into arguments for `holdfast run`.
 
 This module does no input or output.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 OWNER = "HOLDFAST_OWNER"
 #: The variable with the path of the job file. If it is not set, the path is `job.yaml` in the exchange directory.
 JOB_FILE = "HOLDFAST_JOB_FILE"
-#: The variable with the name of another variable, which contains the user's command.
+#: The variable with the name of another variable; the other one contains the user's command.
 COMMAND_FROM = "HOLDFAST_COMMAND_FROM"
 USER_CMD = "USER_CMD"
 ROLE = "task"
@@ -20,10 +20,10 @@ _RETRIES = ("HOLDFAST_MAX_RESTARTS", "PET_MAX_RESTARTS")
 
 
 def words_of_run(environment: Mapping[str, str], exchange: str, exists: Callable[[str], bool]) -> list[str]:
-    """Return the arguments. `exchange`: path of the directory that contains `run`. `exists`: whether a path exists.
+    """Return the arguments. `exchange`: the directory with `run`. `exists`: whether a path exists.
 
-    If the job's owner runs elsewhere, the container becomes one of its nodes. Otherwise, if there is a job file, the
-    container runs its job. Otherwise it runs the user's command as a job with one worker.
+    If the variable of the owner is set, the container becomes one of its nodes. Otherwise it runs the job in the job
+    file, if there is one. Otherwise it runs the user's command as a job with one worker.
     """
     if environment.get(OWNER):
         return ["agent"]
@@ -34,7 +34,7 @@ def words_of_run(environment: Mapping[str, str], exchange: str, exists: Callable
         return ["run", "--job", beside]
     words = ["run", "--role", ROLE, "--command-from", environment.get(COMMAND_FROM) or USER_CMD]
     if not any(environment.get(name) for name in _RETRIES):
-        # The platform that starts this container also restarts it, if the user wants restarts.
+        # The platform that starts this container also restarts it, so holdfast does not.
         words += ["--max-restarts", "0"]
     if not any(environment.get(name) for name in _CHECKS):
         words.append("--no-checks")

@@ -1,9 +1,9 @@
 """Expands names in a user's command or address: `$PAI_JOB_NAME`, `${HOLDFAST_HOME}`, `<% $parameters.lr %>`.
 
-holdfast's own names are `PAI_*` and `HOLDFAST_*`. An unknown one is an error, which is reported with line and column.
-Any other `$NAME` is left to the program that reads the text. A shell has holdfast's names in its environment and
-expands them itself, so that no value is parsed as shell syntax. In other texts values are inserted unchanged, without
-escapes. This module does no input or output.
+holdfast expands only the names `PAI_*` and `HOLDFAST_*`. An unknown one is an error with line and column. Any other
+`$NAME` stays as it is. In a shell script the names stay too: the shell expands them from its environment, so that no
+value is parsed as shell syntax. In other texts values are inserted without escapes. This module does no input or
+output.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _IDENTIFIER = Lazy(r"\w*")
 
 
 class ExpansionTarget(enum.Enum):
-    """The reader of a text with names, which decides how the names are expanded."""
+    """The reader of a text. It decides how names in the text are expanded."""
 
     SHELL = "a shell"
-    #: A program that is no shell: the text is a word of a command line, or another interpreter's script. It must not
-    #: contain a secret.
+    #: A program that is no shell. The text is a word of its command line, or another interpreter's script, so it must
+    #: not contain a secret.
     PROGRAM = "a program"
-    #: holdfast itself: the text is an address or the value of a variable. It is on no command line, so it may contain a
+    #: holdfast: the text is an address or the value of a variable. No command line shows it, so it may contain a
     #: secret.
     HOLDFAST = "holdfast"
 
@@ -50,7 +50,7 @@ class NameValues(Noun, frozen=True, kw_only=True):
 
     #: Values of the variables `PAI_*` and `HOLDFAST_*`.
     values: Mapping[str, str] = {}
-    #: Names of further variables. Their values are known only when a worker starts, so they are left unchanged.
+    #: Names of variables that get their values when a worker starts. They stay unexpanded until then.
     later: Collection[str] = ()
     parameters: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
@@ -61,7 +61,7 @@ class NameValues(Noun, frozen=True, kw_only=True):
     def of(cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> NameValues:
         """Return the values in a process with this environment.
 
-        Secrets are read from their variables, see `secret_variable`.
+        A secret is the value of its variable (see `secret_variable`).
         """
         ours = {name: value for name, value in environment.items() if name.startswith(("PAI_", "HOLDFAST_"))}
         given = {key.removeprefix(_PARAMETER): value for key, value in ours.items() if key.startswith(_PARAMETER)}
@@ -70,7 +70,7 @@ class NameValues(Noun, frozen=True, kw_only=True):
 
 
 def secret_variable(name: str) -> str:
-    """Return the name of the environment variable that contains the secret `name` in a worker."""
+    """Return the name of the environment variable with the secret `name`."""
     return _SECRET + _safe(name)
 
 
@@ -104,7 +104,7 @@ def expand_command(words: Sequence[str], known: NameValues, where: str) -> tuple
 
 
 def reader_of_script(command: Sequence[str]) -> ExpansionTarget:
-    """Return who reads a script that this command runs. `command`: such as `/bin/sh -e` or `/usr/bin/env python3`."""
+    """Return the reader of a script that this command runs. `command`: such as `/bin/sh -e` or `/usr/bin/env python3`."""
     words = [piece for word in command for piece in word.split()]
     return (
         ExpansionTarget.SHELL if any(word.rpartition("/")[2] in SHELLS for word in words) else ExpansionTarget.PROGRAM
@@ -161,7 +161,7 @@ class _Expansion:
     def _variable(self, at: int, token: re.Match[str], quote: Quote) -> tuple[str, int | None] | None:
         """Expand `$PAI_X` at position `at`. Return the value and the position after the name.
 
-        Return None if the name stays in the text as it is.
+        Return None if the text stays as it is.
         """
         slashes, braced, plain = token["slashes"], token["braced"], token["plain"]
         if len(slashes) % 2 or quote in (Quote.SINGLE, Quote.LITERAL, Quote.ANSI, Quote.COMMENT):
@@ -187,7 +187,7 @@ class _Expansion:
         return slashes + self._known.values[name], stop
 
     def _longest(self, written: str) -> str | None:
-        """Return the longest known name with which `written` starts, cut at a dot or hyphen, as in `my-ps_0.log`."""
+        """Return the longest known name at the beginning of `written`, cut at a dot or hyphen, as in `my-ps_0.log`."""
         ends = [len(written)] + [at for at in range(len(written) - 1, 0, -1) if written[at] in ".-"]
         for end in ends:
             if written[:end] in self._known.values or written[:end] in self._known.later:
@@ -231,7 +231,7 @@ class _Expansion:
     def _secret(self, at: int, key: str, quote: Quote) -> tuple[str, int | None] | None:
         """Return the value of the secret `key`.
 
-        If other users could read the text, return a reference to the secret's variable instead.
+        If other users can read the text, return a reference to the secret's variable instead.
         """
         variable = secret_variable(key)
         if _safe(key) not in self._known.secrets and key not in self._known.secrets:

@@ -1,7 +1,7 @@
 """Build the environment variables that OpenPAI's runtime sets.
 
-Jobs that were written for OpenPAI read their role, their index, and their peers' addresses from these variables. Names
-of roles and labels become parts of the variables' names, unchanged. This module does no input or output.
+Jobs that were written for OpenPAI read their role, their index, and their peers' addresses from these variables. The
+variables' names contain the roles' names and the labels unchanged. This module does no input or output.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from holdfast.model.gang_protocol import Peers
 from holdfast.model.job_spec import JobSpec, Role, Seat
 from holdfast.model.peer_addresses import SSH, Task, tasks_of
 
-#: Label of the port for variables that have room for only one port.
+#: The label of the port for variables with room for a single port.
 HTTP = "http"
 #: Maximum size of the variables about the gang's tasks in a worker's environment, in bytes. The kernel accepts no
-#: longer string. It limits all strings together to a quarter of the stack limit (2 MiB for 8 MiB). Every process that
-#: a worker starts copies them.
+#: longer string. All strings together may fill a quarter of the stack limit (2 MiB of 8 MiB), and each process that a
+#: worker starts copies them.
 MOST_BYTES = 128 * 1024
 _MIB = 1 << 20
 
@@ -29,13 +29,13 @@ class PeerNames(msgspec.Struct, frozen=True):
     tasks: dict[tuple[str, int], Task]
     #: The environment variables that describe all tasks of the gang, by name.
     whole: dict[str, str]
-    #: The part of these variables that each worker gets in its environment: all of them, or if they are too large, only
-    #: those about each role's first task.
+    #: The part of these variables that each worker has in its environment: all of them, or only those about each role's
+    #: first task if all would be too large.
     brief: dict[str, str]
 
     @property
     def cut(self) -> bool:
-        """Whether workers get some variables only in a file, and not in their environment."""
+        """Whether workers find some variables only in a file, and not in their environment."""
         return len(self.brief) < len(self.whole)
 
 
@@ -64,7 +64,7 @@ def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
         for piece in text.split("PAI_")[1:]:
             name = "PAI_" + _name_at_start(piece)
             while name and name not in names.whole:
-                # In `$PAI_HOST_IP_w_7.log` the name ends before `.log`, so shorten the text until it is a known name.
+                # In `$PAI_HOST_IP_w_7.log` the name ends before `.log`. So shorten the text until a known name is left.
                 name = name[: max(name.rfind("."), name.rfind("-"), 0)]
             if name:
                 found[name] = names.whole[name]
@@ -181,7 +181,7 @@ def _lists(peers: Peers, tasks: Iterable[Task]) -> dict[str, str]:
 
 
 def _first(task: Task) -> int | None:
-    """Return the port in a task's address: the port labelled `http`, or else the first port that is not sshd's."""
+    """Return the port in a task's address: the port with the label `http`, or else the first port other than sshd's."""
     ports: Mapping[str, tuple[int, ...]] = task.ports
     chosen = ports.get(HTTP) or next((of_label for label, of_label in ports.items() if label != SSH), ())
     return chosen[0] if chosen else None
@@ -193,7 +193,7 @@ def _count(role: Role, names: PeerNames) -> str:
 
 
 def _resources(role: Role) -> tuple[str, str, str, str]:
-    """Return devices, CPUs, memory and shared memory (the last two in MiB).
+    """Return the requested devices, CPUs, memory and shared memory (the last two in MiB).
 
     Each is 0 if the job does not request it.
     """

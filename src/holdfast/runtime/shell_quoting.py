@@ -1,4 +1,4 @@
-"""Find out in which quotes a shell reads a position of a text, or whether it is in a comment or a here-document.
+"""Finds out whether a position of a shell script is in quotes, in a comment or in a here-document.
 
 The parser knows the syntax common to POSIX and bash, but no keywords. So a `)` of `case` inside `$( … )` wrongly ends
 the `$(`. This module does no input or output.
@@ -31,9 +31,9 @@ class _Scan:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        #: Open quotes and brackets, the innermost last. Each has the bracket that closes it, or "".
+        #: The open quotes and brackets, the innermost last, each with its closing bracket or "".
         self._stack: list[tuple[Quote, str]] = [(Quote.PLAIN, "")]
-        #: Here-documents that begin after this line. Each has its end word, whether leading tabs are removed, and
+        #: The here-documents that begin after this line, each with its end word, whether leading tabs are removed, and
         #: whether the text is literal.
         self._documents: list[tuple[str, bool, bool]] = []
 

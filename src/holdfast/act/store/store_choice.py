@@ -1,6 +1,7 @@
 """Decides whether holdfast hosts the workers' rendezvous store, and finds a torch package that can serve it.
 
-This runs before the first worker and takes a millisecond, because it neither imports torch nor starts a process.
+The choice is made before the first worker starts. It takes a millisecond, because it imports no torch and starts no
+process.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-#: The variable that tells torch whether the agent serves MASTER_PORT. If the user sets it to `False`, rank 0 hosts the
-#: store.
+#: The variable by which torch knows whether the agent serves MASTER_PORT. If the user sets it to `False`, rank 0 hosts
+#: the store.
 CHOICE = "TORCHELASTIC_USE_AGENT_STORE"
 _MOST_TEXT = 1 << 20
-#: If a script that uses MASTER_PORT contains one of these words, it may open that port itself.
+#: A script that uses MASTER_PORT and contains one of these words may open the port itself.
 _OWN_PORT = (b"socket", b"create_server", b"start_server", b"TCPStore", b"jax", b"MPI", b"zmq", b"grpc")
 _TRAINS = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed")
 _PYTHONS = ("python3", "python")
@@ -31,8 +32,7 @@ class Torch(msgspec.Struct, frozen=True):
 
 
 def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch | None:
-    """Return the torch of the workers' interpreter, searched in the usual directories; None if the interpreter has no
-    torch."""
+    """Return the torch of the workers' interpreter, from the usual directories; None if it has none."""
     names = [command[0]] if _is_python(command[0]) else _PYTHONS
     for name in names:
         python = _which(name, env, cwd)
@@ -43,7 +43,7 @@ def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch
 
 
 def opens_itself(command: Sequence[str], cwd: Path) -> bool:
-    """Return whether the script's text suggests that the script opens MASTER_PORT or sets it."""
+    """Return whether the script seems to open or set MASTER_PORT."""
     text = _text(command, cwd)
     if b"MASTER_PORT" not in text:
         return False
@@ -53,15 +53,15 @@ def opens_itself(command: Sequence[str], cwd: Path) -> bool:
 
 
 def speaks_of_torch(command: Sequence[str], cwd: Path) -> bool:
-    """Return whether the script's text names torch or a library that uses it. Then the script probably needs a
-    store."""
+    """Return whether the script contains torch, or a library that uses torch. The script then probably needs a store."""
     text = _text(command, cwd)
     return any(word in text for word in _TRAINS)
 
 
 def _assigns(rest: bytes) -> bool:
-    """Return whether the text after a name assigns a value to it: `"] = …`, `=…` (a keyword of `environ.update`) or `:
-    …` (in a dict), but not `==`."""
+    """Return whether the text after a name assigns a value to the name: `"] = …`, `=…` (a keyword of `environ.update`)
+    or `: …` (in a dict), but not `==`.
+    """
     rest = rest[:8].lstrip(b"'\"]) ")
     return rest[:1] in (b"=", b":") and rest[:2] != b"=="
 
@@ -87,7 +87,7 @@ def _text(command: Sequence[str], cwd: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        return b""  # return no text, because reading a named pipe would block
+        return b""  # return no text, because a read of a named pipe would block
     try:
         with path.open("rb") as file:
             return file.read(_MOST_TEXT)
@@ -139,7 +139,7 @@ def _torch(place: str) -> str | None:
 
 
 def core_of(package: str) -> str | None:
-    """Return the file name of the C extension in a torch package, or None if the package has none."""
+    """Return the file name of the C extension in a torch package; None if there is none."""
     try:
         names = os.listdir(package)
     except OSError:
@@ -148,8 +148,7 @@ def core_of(package: str) -> str | None:
 
 
 def torch_in(pid: int) -> Torch | None:
-    """Return the torch that a process has loaded, with its interpreter. Return None if it has loaded none, or may not
-    be read."""
+    """Return the torch that a process has loaded, with the interpreter; None if it has loaded none, or is not readable."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             for line in file:

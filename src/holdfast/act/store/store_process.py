@@ -1,9 +1,9 @@
-"""The supervisor's side of the store process, which is started when it is needed and kept from attempt to attempt.
+"""The supervisor's side of the store process, which is started on demand and outlives attempts.
 
 The supervisor listens on an attempt's port before any worker exists, so no other process can take the port and no
-worker finds it closed. Then it passes the listening socket to the store process, which imports torch meanwhile: workers
-that connect early wait in the socket's queue. If the store process never starts, the supervisor closes the socket,
-which ends those connections; rank 0 then hosts the store in later attempts. No call in this module blocks.
+worker finds it closed. It passes the listening socket to the store process, which needs some time to import torch.
+Workers that connect early wait in the socket's queue. If the store process fails to start, the supervisor closes the
+socket, and rank 0 hosts the store in later attempts. No call in this module blocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Time limit for the start of the store process, in seconds.
 UP_S = 60.0
-#: Number of deaths of the store process in a job after which rank 0 hosts the store instead.
+#: After this many deaths of the store process in a job, rank 0 hosts the store instead.
 MOST_LOSSES = 3
 _SCRIPT = Path(__file__).with_name("store_server.py")
 #: Number of connections that may wait for the store; the kernel may allow fewer (net.core.somaxconn).
@@ -58,12 +58,12 @@ class Store:
         self._say = say
         self._torch = _wanted(spec, env, cwd)
         self._off = self._torch is None
-        #: True if the store process starts together with the workers. Otherwise it starts when the first worker
+        #: Whether the store process starts together with the workers; otherwise it starts when the first worker
         #: connects.
         self._soon = any(speaks_of_torch(role.command, cwd) for role in spec.roles)
         self._attempt = 0
         self._port = 0
-        #: The listening socket of the attempt's port, until the store process reports that it serves the port.
+        #: The listening socket of the attempt's port, until the store process serves the port.
         self._listener: _socket.socket | None = None
         self._process: Child | None = None
         self._control: _socket.socket | None = None
@@ -78,15 +78,14 @@ class Store:
     # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def hold(self, attempt: int, port: int) -> int | None:
-        """Listen on a port for this attempt (0: any). Return the port, which the store will serve; None if rank 0 hosts
-        the store."""
+        """Listen on a port for this attempt (0: any). Return the port; None if rank 0 hosts the store."""
         self._drop_listener()
         if self._off:
             return None
         try:
             listener = _listen(port)
         except OSError:
-            return None  # hold no port, because it is in use; rank 0 will get the same error and report it
+            return None  # hold no port, because it is in use; rank 0 gets the same error and reports it
         self._attempt, self._port, self._listener = attempt, listener.getsockname()[1], listener
         if self._process is not None:
             self._hand_over()
@@ -97,7 +96,7 @@ class Store:
         return self._port
 
     def trouble(self, attempt: int) -> str:
-        """Return a sentence about the store's failure in this attempt, or "" if the store has not failed."""
+        """Return a sentence about a failure of the store in this attempt; "" if there was none."""
         return self._troubles.get(attempt, "")
 
     # ----------------------------------------------------------------------------------- methods that check time limits
@@ -124,13 +123,14 @@ class Store:
     # ------------------------------------------------------------------- methods that start and end the store's process
 
     def _knocked(self, fd: int, now: float) -> None:
-        """Handle the first connection: start the store if a process with torch has connected; otherwise drop the
-        connection."""
+        """Handle the first connection. Start the store if a process with torch has connected; otherwise drop the
+        connection.
+        """
         found = next((torch for pid in self._processes() if (torch := torch_in(pid)) is not None), None)
         if found is not None:
             self._start(found, now)
             return
-        # No process of the job has loaded torch, so this connection is not meant for the rendezvous store.
+        # No process of the job has loaded torch, so this connection is not for the rendezvous store.
         assert self._listener is not None
         os.close(self._listener._accept()[0])  # type: ignore[attr-defined] # the public call would import `socket`
 
@@ -188,7 +188,7 @@ class Store:
         except ConnectionResetError:
             said = b""  # the store process exited before it read the supervisor's message
         if not said:
-            self._reactor.forget(fd)  # ignore the error: the store process is about to exit, and its pidfd reports that
+            self._reactor.forget(fd)  # ignore the error: the store process is exiting, and its pidfd reports that
         elif said == b"up %d" % self._port:
             self._is_up, self._deadline = True, None
             self._soon = True
@@ -214,7 +214,7 @@ class Store:
     def _lost(self, pid: int, how: str, now: float) -> None:
         text = f"the rendezvous store (pid {pid}) {how}"
         if self._listener is not None and self._losses < MOST_LOSSES:
-            # This attempt's port was not served yet, so no worker has used the store. Restart it.
+            # This attempt's port was not served yet, so no worker has used the store, and a restart is safe.
             self._say(f"{text}; a new one is started")
             self._start_again(now)
             return
@@ -257,15 +257,14 @@ class Store:
 
 
 def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
-    """Return the torch package that hosts the job's store. Return None if holdfast must not host a store, or finds no
-    torch.
+    """Return the torch package for the job's store; None if holdfast must not host a store, or finds no torch.
 
-    A single worker needs no store that outlives it. If the user sets `CHOICE` to `False`, or a script opens the port
-    itself, holdfast leaves the port to the workers.
+    A single worker needs no store that outlives it. If the user sets `CHOICE` to `False`, or if a script opens the port
+    itself, the workers use the port.
     """
     if spec.world_size < 2:
         return None
-    # TORCHELASTIC_RUN_ID means that another launcher runs holdfast. That launcher has set `CHOICE` for its own port.
+    # TORCHELASTIC_RUN_ID means that another launcher has started holdfast, and has set `CHOICE` for its own port.
     if env.get(CHOICE) == "False" and "TORCHELASTIC_RUN_ID" not in env:
         return None
     if any(CHOICE in role.env or "MASTER_PORT" in role.env or opens_itself(role.command, cwd) for role in spec.roles):
@@ -275,12 +274,11 @@ def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
 
 
 def _listen(port: int) -> _socket.socket:
-    """Return a socket that listens on this port for IPv6 and IPv4, as torch's own socket does. Raises OSError if the
-    port is in use."""
+    """Return a socket that listens on this port with IPv6 and IPv4, like torch's. Raises OSError if the port is in use."""
     try:
         listener = _socket.socket(_socket.AF_INET6, _socket.SOCK_STREAM)
     except OSError:
-        # use IPv4 alone, because this kernel has no IPv6
+        # this kernel has no IPv6, so use IPv4 alone
         listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     try:
         listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)

@@ -1,8 +1,8 @@
 """The program of the store process: it serves torch's TCPStore, under the workers' Python.
 
 It is started as `python -I -S store_server.py CONTROL PACKAGE HOW`, with Python 3.8 or later. Each message on the
-socket CONTROL is a port with its listening socket: the program replaces the previous store by a new one on that port,
-and answers `up PORT`. The process exits at the end of file of CONTROL.
+socket CONTROL has a port and its listening socket. The program then replaces the previous store by a new one on that
+port, and answers `up PORT`. It exits at the end of file of CONTROL.
 
 If HOW is `core`, the program loads only torch's C extension. That takes a fifth of a second instead of one or more, and
 runs none of torch's Python code. If HOW is `whole`, it imports torch normally, for a torch whose extension cannot be
@@ -50,7 +50,7 @@ def serve(control: socket.socket, make: Any) -> None:
             return
         fds = array.array("i")
         fds.frombytes(ancillary[0][2][:size])
-        del store  # end the previous store: its attempt is over, so no worker uses it
+        del store  # end the previous store, because its attempt is over
         store = make(
             host_name="127.0.0.1",
             port=int(data),
@@ -66,5 +66,5 @@ def serve(control: socket.socket, make: Any) -> None:
 
 if __name__ == "__main__":
     serve(socket.socket(fileno=int(sys.argv[1])), load(sys.argv[2], sys.argv[3]))
-    # All other threads are torch's, and need no cleanup.
+    # Exit without cleanup, because all other threads are torch's.
     os._exit(0)

@@ -1,1 +1,1 @@
-"""Warm starts: workers are forked from a *nursery*, a prewarmed process that has already done their imports."""
+"""Warm starts: workers are forks of a *nursery*, a prewarmed process that has already done their imports."""

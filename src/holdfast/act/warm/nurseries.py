@@ -1,4 +1,4 @@
-"""All nurseries of a job: prewarmed processes that have done the workers' imports, one for each worker command."""
+"""The nurseries of a job: one prewarmed process for each worker command, with the workers' imports done."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 #: Default time limit for the imports, in seconds.
 IMPORT_S = 120.0
 _NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
-#: Seconds from the start of an attempt's workers to the forking of the next attempt's workers, so that the present
-#: workers start first.
+#: Seconds from the start of an attempt's workers until the next attempt's workers are forked. The present workers start
+#: first.
 STAND_BY_S = 1.0
 
 
 class Warm:
-    """Starts workers warm (as forks of a prewarmed process) if that is safe; otherwise it prints the reason once."""
+    """Starts workers warm (as forks of a prewarmed process) if that is safe; otherwise prints the reason once."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class Warm:
         self._lessons = Lessons(lessons)
         self._nurseries: dict[tuple[str, ...], Nursery] = {}
         self._said: set[str] = set()
-        #: Command → number of workers that the present attempt has requested.
+        #: Command → the number of workers that the present attempt has requested.
         self._wanted: dict[tuple[str, ...], int] = {}
         self._attempt = 0
         self._stand_by_at: float | None = None
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
-        """Set the function that receives workers which are not ready when `ask` or `tick` returns."""
+        """Set the function that gets the workers that are not ready when `ask` or `tick` returns."""
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
@@ -71,7 +71,9 @@ class Warm:
             nursery.begin(now)
 
     def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
-        """Request a worker. Return the started workers that are known at once; others are delivered later."""
+        """Request a worker. Return the started workers that are known at once; later ones are delivered by the function
+        of `deliver`.
+        """
         if ticket.attempt != self._attempt:
             self._attempt, self._wanted, self._stand_by_at = ticket.attempt, {}, None
         same = ticket.command == ticket.written
@@ -111,8 +113,9 @@ class Warm:
             self._stand_by_at = now + STAND_BY_S
 
     def lost(self, now: float) -> None:
-        """Fork the next attempt's workers, because a worker has failed. Meanwhile holdfast stops and explains this
-        attempt."""
+        """Fork the next attempt's workers, because a worker has failed. holdfast meanwhile stops and explains the
+        present attempt.
+        """
         self._stand_by_at = None
         self._fork(now)
 
@@ -127,7 +130,7 @@ class Warm:
             nursery.cancel()
 
     def rouse(self) -> None:
-        """Continue (SIGCONT) those prewarmed processes that are stopped and needed. Called after a SIGCHLD."""
+        """Continue (SIGCONT) each prewarmed process that is stopped and needed. Called after a SIGCHLD."""
         for nursery in self._nurseries.values():
             nursery.rouse()
 

@@ -29,10 +29,9 @@ from holdfast.children import Child
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Time limit for a fork, or for a check of the source files, in seconds. After that the prewarmed process counts as
-#: hung.
+#: Seconds for a fork, or for a check of the source files. After them the prewarmed process counts as hung.
 ANSWER_S = 10.0
-#: Number of deaths or hangs, with no worker started in between, after which a prewarmed process is abandoned.
+#: After this many deaths or hangs without a started worker in between, no further prewarmed process is started.
 MOST_DEATHS = 3
 _DOOR = Path(__file__).with_name("door")
 
@@ -67,7 +66,7 @@ class Nursery:
         self._deliver = heard
         self._say = say
         self.state = NurseryState.OFF
-        #: How often the prewarmed process has died since a worker was last started from it.
+        #: How many prewarmed processes have died since a worker was last started from one.
         self._deaths = 0
         self._process: Child | None = None
         self._control: socket.socket | None = None
@@ -79,7 +78,7 @@ class Nursery:
         self._keep = 0
         #: Number of idle forks that have died and were replaced.
         self._replaced = 0
-        #: The number of the last attempt at whose start the source files on disk were found unchanged.
+        #: The number of the last attempt for which the source files were checked and found unchanged.
         self._fresh_for = 0
         self._checking: int | None = None
         self._deadline: float | None = None
@@ -89,8 +88,8 @@ class Nursery:
         children.inform(self._take_messages)
 
     def fits(self, ticket: Ticket) -> str:
-        """Return the names of up to three variables, separated by commas, whose values prevent this worker from
-        starting in this prewarmed process. "": there are none.
+        """Return up to three variables whose values prevent this worker from starting in this prewarmed process,
+        separated by commas; "" if there are none.
         """
         return difference(self._input.env, shared(ticket.env))
 
@@ -102,8 +101,7 @@ class Nursery:
             self._start(now)
 
     def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
-        """Request a worker. Return the answers to requests for workers that are known now, earlier requests
-        included."""
+        """Request a worker. Return the answers that are known now, also those to earlier requests."""
         self._waiting.append(ticket)
         self._keep, self._replaced = 0, 0
         self.begin(now)
@@ -118,8 +116,7 @@ class Nursery:
             self._say(f"warm: the nursery (pid {self._process.pid}) was stopped; holdfast sent it SIGCONT")
 
     def stand_by(self, count: int, now: float) -> None:
-        """Keep `count` idle forks ready for later requests: fork them as soon as possible, and replace those that
-        die."""
+        """Keep `count` idle forks ready for later requests. Fork them as soon as possible, and replace dead ones."""
         self._keep = count
         self._top_up(now)
 
@@ -142,11 +139,11 @@ class Nursery:
         env = order.environment(theirs.fileno(), str(_DOOR))
         config = order.briefing(self._lessons.of(order.plan, order.cwd))
         null = os.open(os.devnull, os.O_RDONLY)
-        # Use a pipe, as workers have: Python checks only at its start whether a stream is seekable.
+        # Use a pipe like the workers', because Python checks only at its start whether a stream is seekable.
         reader, writer = os.pipe()
         try:
             if not (_DOOR / "sitecustomize.py").exists():
-                # fail, because without this directory the interpreter would run the script itself
+                # Fail: without this directory the interpreter would run the script itself.
                 raise OSError(f"{_DOOR} is gone")
             mine.send(marshal.dumps(config))
             os.set_inheritable(theirs.fileno(), True)
@@ -179,7 +176,7 @@ class Nursery:
             self._reactor.watch(fd, self._ready)
 
     def _end(self) -> None:
-        """Kill the prewarmed process and its idle forks, and reset everything that this object knows about it."""
+        """Kill the prewarmed process and its idle forks, and reset this object's state."""
         for message, fds in self._heard:
             if _is_birth(message, fds):
                 children.forget(message[1])
@@ -208,8 +205,9 @@ class Nursery:
         _reap_later(self._reactor, idle.child)
 
     def _failed(self, why: str, now: float) -> None:
-        """Handle a prewarmed process that died or hung. Waiting workers start cold, and a new prewarmed process is
-        started. After `MOST_DEATHS` failures in a row none is started any more."""
+        """Handle a prewarmed process that died or hung. Waiting workers start cold, and a new prewarmed process starts,
+        unless `MOST_DEATHS` in a row have failed.
+        """
         self._end()
         self._deaths += 1
         if self._deaths >= MOST_DEATHS:
@@ -246,7 +244,8 @@ class Nursery:
                 self._drop(idle)
                 self._replaced += 1
                 if self._replaced > MOST_DEATHS + self._keep:
-                    self._keep = 0  # keep no idle forks: whatever killed the previous ones would also kill new ones
+                    # Keep no idle forks, because the cause that killed the previous ones would kill new ones too.
+                    self._keep = 0
         self._serve(now)
         self._top_up(now)
         self._deliver(self._take(), now)
@@ -273,7 +272,7 @@ class Nursery:
     def _take_messages(self) -> None:
         """Read all messages from the prewarmed process.
 
-        A forked worker sends a message before it becomes a child of this process. So after this call every child is
+        A forked worker sends a message before it becomes a child of this process, so after this call every child is
         known.
         """
         while self._take_message():
@@ -291,7 +290,7 @@ class Nursery:
                 self._learn(lesson)
                 self._give_up(why, now)
             case ("moved", int(pid)) if fds and self._process is not None:
-                # The prewarmed process has undone an import, and a backup process has taken its place.
+                # The prewarmed process has undone an import, so a backup process has taken its place.
                 _reap_later(self._reactor, self._process)
                 self._process = Child(pid, fds[0])
                 self._reactor.watch(fds[0], self._ready)
@@ -330,7 +329,7 @@ class Nursery:
     # --------------------------------------------------------------------------------------- methods that request forks
 
     def _serve(self, now: float) -> None:
-        """Answer as many of the waiting requests for workers as possible now."""
+        """Answer the waiting requests for workers, as far as possible now."""
         if self.state is NurseryState.GIVEN_UP:
             self._refuse()
         if self.state is not NurseryState.READY or not self._waiting:
@@ -341,18 +340,17 @@ class Nursery:
                 return
             self._asked += missing
         if self._fresh_for != self._waiting[0].attempt and self._checking is None:
-            # Send this request after the requests to fork, because forks take longer. If a file has changed, the forks
-            # are dropped together with the prewarmed process.
+            # Send this request after the fork requests, because forks take longer. If a file has changed, the forks are
+            # dropped with the prewarmed process.
             self._checking = self._waiting[0].attempt
             self._request(("check",), now)
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
             self._claim(self._idle.popleft())
         if len(self._waiting) > len(self._idle) + self._asked:
-            self._serve(now)  # ask for another fork, because this one was unusable
+            self._serve(now)  # request another fork, because this one was unusable
 
     def _request(self, message: tuple[Any, ...], now: float) -> bool:
-        """Send a request to the prewarmed process. If that is impossible, treat the process as failed and return
-        False."""
+        """Send a request to the prewarmed process. If that fails, treat the process as failed and return False."""
         assert self._control is not None
         self._deadline = now + self._answer_s
         try:
@@ -390,7 +388,7 @@ class Nursery:
             self._top_up(now)
         if self._deadline is not None and now >= self._deadline:
             if self.state is NurseryState.IMPORTING:
-                # Do not start another prewarmed process, because it would hang again.
+                # Start no other prewarmed process, because its imports would take too long too.
                 self._give_up(f"importing took longer than {self._input.import_s:g} s", now)
             else:
                 self._failed(f"the nursery did not answer within {self._answer_s:g} s", now)

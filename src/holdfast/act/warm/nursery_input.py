@@ -14,10 +14,10 @@ from holdfast.act.warm.warm_command import OURS, PER_WORKER, Blueprint
 
 
 class NurseryInput(msgspec.Struct, frozen=True):
-    """The command for which a prewarmed process prepares workers, with the workers' environment."""
+    """The input of a prewarmed process: the command of its workers, and their environment."""
 
     plan: Blueprint
-    #: The environment variables that are the same for all workers of the prewarmed process.
+    #: The environment variables with equal values in all workers of the prewarmed process.
     env: Mapping[str, str]
     #: The workers' working directory.
     cwd: Path
@@ -25,12 +25,14 @@ class NurseryInput(msgspec.Struct, frozen=True):
     preload: tuple[str, ...]
     #: Time limit for the imports, in seconds.
     import_s: float
-    #: The job's id. /proc shows a process's first environment, so only by it a worker's survivor is known as the job's.
+    #: The job's id. /proc shows only a process's first environment, so the id must be in it for a surviving worker to
+    #: be recognised.
     job_id: str
 
     def environment(self, control: int, door: str) -> dict[str, str]:
-        """Return the environment of the prewarmed process: the workers' environment, with the directory `door` first on
-        PYTHONPATH. `control`: the fd of its socket to the supervisor."""
+        """Return the environment of the prewarmed process: the workers' environment, with `door` (the directory of
+        `sitecustomize`) first on PYTHONPATH. `control`: the fd of its socket to the supervisor.
+        """
         pythonpath = self.env.get("PYTHONPATH")
         return {
             "HOLDFAST_NURSERY": str(control),

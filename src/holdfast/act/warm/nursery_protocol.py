@@ -1,5 +1,4 @@
-"""The messages between the supervisor and a prewarmed process, and the messages that turn an idle fork into a
-worker."""
+"""The messages between the supervisor and a prewarmed process. Some of them turn an idle fork into a worker."""
 
 from __future__ import annotations
 
@@ -22,8 +21,9 @@ _RECEIVE = 1 << 16
 
 
 def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
-    """Return the next message and its fds, which the caller must close. Return None if there is no message now, or the
-    socket has ended."""
+    """Return the next message and its fds, which the caller must close; None if there is no message now, or if the
+    socket has ended.
+    """
     size = array.array("i").itemsize
     try:
         data, ancillary, _, _ = control.recvmsg(_RECEIVE, socket.CMSG_SPACE(4 * size), socket.MSG_DONTWAIT)
@@ -37,7 +37,8 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
     try:
         message = marshal.loads(data)
     except (EOFError, ValueError, TypeError):
-        message = None  # skip a wrong message: libraries run in the prewarmed process and may write to any descriptor
+        # Skip a malformed message, because libraries in the prewarmed process may write to any descriptor.
+        message = None
     return message if isinstance(message, tuple) else ("garbled",), list(fds)
 
 
@@ -54,10 +55,10 @@ def is_awake(idle: Idle) -> bool:
 
 
 def rouse(pid: int, pidfd: int) -> bool:
-    """If the process was stopped (SIGSTOP), continue it. Return whether it was stopped.
+    """Continue the process if it was stopped (SIGSTOP). Return whether it was stopped.
 
-    Only a signal puts a process into state T. A process that waits for the CPU, for its disk or for a debugger is in
-    another state, and gets no signal.
+    Only a signal puts a process into state T. A process that waits for the CPU, its disk or a debugger has another
+    state, and gets no signal.
     """
     if _state(pid) != b"T":
         return False
@@ -78,8 +79,7 @@ def _state(pid: int) -> bytes:
 
 
 def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
-    """Send the fork everything that it needs as a worker. Return None if the fork has died. `door` is closed in any
-    case."""
+    """Send the fork a worker's data. Return None if the fork has died. `door` is closed in any case."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     order = os.memfd_create("claim")
@@ -103,5 +103,5 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         for fd in (order, go_read, status_write):
             os.close(fd)
     os.set_blocking(status_read, False)
-    children.forget(idle.child.pid)  # the fork counts as a process of the job from now on
+    children.forget(idle.child.pid)  # from now on the fork counts as a process of the job
     return Spawned(idle.child.pid, idle.child.pidfd, go_write, status_read)

@@ -1,4 +1,4 @@
-"""Stores which import of a script makes forks unsafe (a *lesson*). The next prewarmed process of the script leaves that
+"""Stores which import of a script makes forks unsafe (a *lesson*). The script's next prewarmed process leaves that
 import out.
 """
 
@@ -13,30 +13,29 @@ import msgspec
 from holdfast.act.warm.warm_command import Blueprint
 from holdfast.untrusted import Malformed, convert, json_as
 
-#: Limit on the number of scripts whose unsafe imports are stored.
+#: Unsafe imports are stored for at most this many scripts.
 MOST = 64
 _MOST_BYTES = 1 << 18
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """One import of a script that must be left to the workers, because no fork is safe after it."""
+    """An import of a script that the workers must do themselves, because forks are unsafe after it."""
 
-    #: The index of this import, from 0, in the list of the script's top-level statements that a prewarmed process may
-    #: run.
+    #: The index of this import, from 0, among the script's top-level statements that a prewarmed process may run.
     step: int
     name: str
     why: str
-    #: The package's file with its modification time in ns, size and inode. If the package has changed, this object is
-    #: ignored, because the import may now be safe.
+    #: The package's file, with its modification time in ns, size and inode. If the package has changed, the lesson is
+    #: ignored, because the import may be safe now.
     stamp: tuple[str, int, int, int] | None = None
     #: The modules of torch that the import loads.
     modules: tuple[str, ...] = ()
 
 
 class Lessons:
-    """Stores unsafe imports in files below `place`: one file per command, directory and content of the script.
+    """Stores unsafe imports in files below `place`: one file for each command, directory and script content.
 
-    A file that cannot be read counts as missing. If a file cannot be written, its content is lost.
+    An unreadable file counts as missing. If a file cannot be written, the lesson is lost.
     """
 
     def __init__(self, place: Path | None) -> None:
@@ -68,7 +67,7 @@ class Lessons:
             for old in kept[MOST:]:
                 old.unlink()
         except (OSError, Malformed):
-            pass  # the finding is lost; the next prewarmed process of the script makes it again
+            pass  # the lesson is lost; the script's next prewarmed process finds it again
 
     def _file(self, place: Path, plan: Blueprint, cwd: Path) -> Path:
         """Return the path of the file for a script's unsafe import. It depends on the command, the directory and the

@@ -1,5 +1,6 @@
-"""Decides whether a worker's command can be started warm: it must run a script or a module, with the Python that
-holdfast chose."""
+"""Decides whether a worker's command can start warm. It must run a script or a module with the Python that holdfast
+chose.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-#: Variables whose values differ between workers or attempts. A fork gets them when it becomes a worker.
+#: Variables with different values in each worker or attempt. A fork gets them when it becomes a worker.
 PER_WORKER = frozenset({
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
 })  # fmt: skip
-#: Variables with these prefixes may differ between workers too. No import depends on them.
+#: Variables with these prefixes may differ between workers too. Imports do not depend on them.
 OURS = ("HOLDFAST_", "PAI_", "FC_")
 _PLAIN = frozenset("uOBbdqvsPR")
 _WITH_VALUE = frozenset("WX")
@@ -66,15 +67,16 @@ def blueprint(
 
 
 def _same(path: str, python: str) -> bool:
-    """Return whether both are the same file in the same directory: a virtual environment depends on its interpreter's
-    directory."""
+    """Return whether both are the same file in the same directory. The directory counts, because it decides which
+    virtual environment is used.
+    """
     mine = os.path.abspath(python)
     same_place = os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(mine))
     return same_place and os.path.realpath(path) == os.path.realpath(mine)
 
 
 def shared(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are equal for all workers and attempts, so that imports may read them."""
+    """Return the variables with equal values in all workers and attempts; imports may read them."""
     return {name: value for name, value in env.items() if name not in PER_WORKER and not name.startswith(OURS)}
 
 

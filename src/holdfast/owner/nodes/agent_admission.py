@@ -1,4 +1,4 @@
-"""Decides which agents the owner admits, and under which names. If it refuses an agent, the answer has the reason."""
+"""Decides which agents the owner admits, and gives each node its name. A refusal contains the reason."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class AdmissionAnswer(msgspec.Struct, frozen=True):
-    """The answer to an agent's hello (first message): a welcome with the event for the gang, or a refusal.
+    """The answer to an agent's hello (its first message): a welcome with an event for the gang, or a refusal.
 
-    If all fields are None, the hello came from this owner itself.
+    If all fields are None, the hello came from this owner's own process.
     """
 
     welcome: Welcome | None = None
@@ -31,8 +31,8 @@ class AdmissionAnswer(msgspec.Struct, frozen=True):
 
 
 def own_name(job_id: str) -> str:
-    """Return the agent name that an owner uses when it connects to its own endpoint to find out whether another owner
-    answers.
+    """Return the agent name that an owner uses when it connects to its own endpoint. It does that to find out whether
+    another owner answers there.
     """
     return f"owner of {job_id}"
 
@@ -51,13 +51,13 @@ class AgentAdmission:
             user=user_here(),
             host=host,
             job_id=place.job_id,
-            # Leave out the list of all nodes, so that the welcome does not grow with the gang.
+            # Leave out the list of nodes, so that the size of the welcome does not grow with the gang.
             spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
             term=0,
             settings=launch.settings.of_job(),
         )
         self._lodgers = KnownAgents()
-        #: Node → its topology labels, as they were when its agent was admitted.
+        #: Node → its topology labels at the time of its agent's admission.
         self._labels: dict[str, tuple[str, ...]] = {}
 
     def remember(self, history: Iterable[ev.Event]) -> None:
@@ -80,7 +80,7 @@ class AgentAdmission:
         )
 
     def address_of(self, name: str) -> str:
-        """Return the address at which peers reach an admitted node."""
+        """Return the address by which peers reach an admitted node."""
         lodger = self._lodgers.named(name)
         assert lodger is not None, f"{name} was let in"
         return lodger.address
@@ -94,7 +94,8 @@ class AgentAdmission:
         is_lost: Callable[[str], bool] | None = None,
         labels: Callable[[str], tuple[str, ...]] = lambda name: (),
     ) -> AdmissionAnswer:
-        """Answer an agent's hello. If the answer has neither a welcome nor a refusal, the sender is this owner itself.
+        """Answer an agent's hello. An answer without a welcome and without a refusal means that this owner sent the
+        hello.
 
         `address`: the source of the agent's connection. `term`: this owner's term. `is_connected(name)`,
         `is_lost(name)`: whether the node of this name is connected, or lost. `labels(name)`: the topology labels that
@@ -116,13 +117,11 @@ class AgentAdmission:
         return AdmissionAnswer(welcome=said, joined=joined)
 
     def _address(self, address: str) -> str:
-        """Return the address at which peers reach a node: the source address of its connection, or the owner's host
-        name if the node is on the owner's machine.
+        """Return the address by which peers reach a node: the source address of its connection. For a node on the
+        owner's machine return the owner's host name.
         """
         return self._order.host if self._is_here(address) else address
 
     def _is_here(self, address: str) -> bool:
-        """Return whether a connection comes from the owner's own machine. The agent on it may use the owner's host name
-        as its address.
-        """
+        """Return whether a connection comes from the owner's machine."""
         return address.startswith("127.") or address in ("::1", self._order.host)

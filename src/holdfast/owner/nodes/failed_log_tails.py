@@ -1,6 +1,4 @@
-"""Fetches the ends of failed ranks' logs from their nodes into the job's directory. Each node sends one piece at a
-time.
-"""
+"""Copies the ends of failed ranks' logs from their nodes into the job's directory. Each node sends one piece at a time."""
 
 from __future__ import annotations
 
@@ -18,23 +16,23 @@ from holdfast.wire.node_messages import LogFrom, LogRead, LogStream, ReadLog
 if TYPE_CHECKING:
     from holdfast.model.events import EvidenceCollected
 
-#: Maximum number of bytes to fetch from each of a rank's two logs.
+#: Bytes to copy from each of a rank's two logs, at most.
 TAIL_BYTES = 1 << 20
-#: Maximum number of ranks of one attempt whose logs are fetched: the culprits first, then those that died first. The
-#: logs of a thousand ranks would fill the owner's disk.
+#: The logs of at most this many ranks of an attempt are copied: the culprits first, then the ranks that died first.
+#: More could fill the owner's disk.
 MOST_RANKS = 64
 
-#: Maximum number of pieces to fetch for one rank. Without a limit the fetch might not end, because a process that the
-#: rank left running may go on writing.
+#: Pieces to copy for one rank, at most. Without a limit the copying might never end, because a leftover process of the
+#: rank may go on writing.
 MOST_PIECES = 16
 
-#: A function that sends a `ReadLog` request with a new number to a node. It returns the number, or None if the node is
-#: not connected.
+#: A function that sends a numbered `ReadLog` request to a node. It returns the number; None if the node is not
+#: connected.
 Ask = Callable[[str, Callable[[int], ReadLog]], "int | None"]
 
 
 class _Failed(msgspec.Struct):
-    """A rank that failed by itself and whose logs are being fetched."""
+    """A failed rank whose logs are being copied."""
 
     node: str
     role: str
@@ -48,17 +46,17 @@ class _Tail(msgspec.Struct):
     rank: int
     #: The directory for the rank's logs in the job's directory.
     directory: Path
-    #: Stream → the next position to read. Streams that are read to their end are removed.
+    #: Stream → the next position to read. A stream that is read to its end is removed.
     at: dict[LogStream, LogFrom]
     number: int = 0
-    #: The number of pieces of the rank's logs that were fetched.
+    #: The number of pieces copied so far.
     pieces: int = 0
 
 
 class FailedLogTails:
-    """Fetches the ends of failed ranks' logs. `logs`: the parent of the attempts' directories on the owner.
+    """Copies the ends of failed ranks' logs. `logs`: the parent of the attempts' directories on the owner's machine.
 
-    If a rank already has a directory there, its logs are not fetched.
+    A rank that already has a directory there is skipped.
     """
 
     def __init__(self, logs: Path, ask: Ask) -> None:
@@ -66,7 +64,7 @@ class FailedLogTails:
         self._ask = ask
         self._queues: dict[str, deque[_Tail]] = {}
         self._attempt = 0
-        #: The failed ranks of the attempt whose logs are being fetched.
+        #: The failed ranks of the attempt whose logs are being copied.
         self._failed: list[_Failed] = []
 
     @property
@@ -74,7 +72,7 @@ class FailedLogTails:
         return any(self._queues.values())
 
     def note(self, node: str, event: EvidenceCollected) -> None:
-        """Remember the failed ranks on this node. Their evidence of an ended attempt has arrived."""
+        """Remember the failed ranks on this node, from the evidence of an ended attempt."""
         if event.attempt != self._attempt:
             self._attempt, self._failed = event.attempt, []
         for worker in event.evidence.workers:
@@ -83,13 +81,13 @@ class FailedLogTails:
                 self._failed.append(_Failed(node, worker.role, worker.rank, ended.ended_at or 0.0))
 
     def fetch(self, attempt: int, culprits: Collection[int]) -> None:
-        """Fetch the logs of the failed ranks, the culprits' first. Call this once the attempt is explained."""
+        """Copy the logs of the failed ranks, the culprits' first. Call this after the attempt is explained."""
         failed = sorted(self._failed, key=lambda one: (one.rank not in culprits, one.ended_at, one.rank))
         idle = [node for node in {one.node for one in failed} if not self._queues.get(node)]
         for one in failed[:MOST_RANKS] if attempt == self._attempt else ():
             directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
-            # If the directory exists, fetch nothing: the node shares its home directory with the owner, and has written
-            # the logs there itself.
+            # If the directory exists, the node shares its home directory with the owner, and has written the logs
+            # there.
             if not directory.exists():
                 start = {stream: LogFrom(stream=stream, at=-TAIL_BYTES, timed=True) for stream in LogStream}
                 tail = _Tail(one.node, attempt, one.rank, directory, start)
@@ -107,7 +105,7 @@ class FailedLogTails:
         try:
             self._keep(tail, said)
         except OSError:
-            tail.at.clear()  # stop fetching these logs, for example because the disk is full; the node still has them
+            tail.at.clear()  # stop copying these logs, for example because the disk is full; the node still has them
         if not tail.at:
             queue.popleft()
         self._next(node)
@@ -148,11 +146,11 @@ class FailedLogTails:
                 number = os.fstat(file.fileno()).st_ino
             times = log.with_name(times_name(log.name))
             with times.open("wb" if first else "ab") as file:
-                # If the log's beginning was not fetched, the file begins with a line that says so. That line gets the
-                # time of the first fetched line.
+                # If the log's beginning was left out, the file begins with a line that says so. That line gets the time
+                # of the first copied line.
                 begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
-                # Times are stored in whole milliseconds, rounded down. Add half a millisecond, so that this gives the
-                # same number again.
+                # Times are stored in whole milliseconds, rounded down. Half a millisecond is added, so that rounding
+                # gives the same number again.
                 kept = [record(at, moment + 0.0005) for at, moment in begun if moment]
                 file.write((head(number) if first else b"") + b"".join(kept))
             after = piece.at + len(piece.data)

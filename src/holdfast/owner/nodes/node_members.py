@@ -1,8 +1,7 @@
-"""The owner's end of the link to its nodes: which node is connected, and which requests to resend to each node.
+"""The owner's end of the link to its nodes: the connected nodes, and the requests that each has not answered.
 
-If a connection breaks, the requests on it are lost. The gang itself repeats its commands. This module keeps other
-requests (for a round of checks, evidence, hooks) until the node has answered, and resends them when the node
-reconnects.
+A broken connection loses the requests on it. The gang repeats its commands. This module keeps the other requests (for a
+round of checks, evidence, hooks) until the node has answered, and sends them again when the node reconnects.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ class AgentConnection(Protocol):
 
 class _Member(msgspec.Struct):
     peer: AgentConnection | None = None
-    #: The request to run checks that the node has not answered; None: there is none.
+    #: The request to run checks, until the node answers it; else None.
     checks: RunChecks | None = None
-    #: The request for evidence that the node has not answered; None: there is none.
+    #: The request for evidence, until the node answers it; else None.
     evidence: CollectEvidence | None = None
-    #: The request to run hooks that the node has not answered; None: there is none.
+    #: The request to run hooks, until the node answers it; else None.
     hooks: RunHooks | None = None
 
 
@@ -43,7 +42,7 @@ class NodeMembers:
 
     The class is a link to the nodes (`holdfast.wire.link_interface.NodesLink`).
 
-    `told(request)`: called with each request that goes to all nodes.
+    `told(request)`: is called with each request that goes to all nodes.
     """
 
     def __init__(self, told: Callable[[Request], None] = lambda request: None) -> None:
@@ -56,7 +55,7 @@ class NodeMembers:
     # ------------------------------------------------------------------------------- the nodes' connections
 
     def joined(self, node: str, peer: AgentConnection) -> None:
-        """Store a node's new connection, and resend the requests that the node has not answered."""
+        """Store a node's new connection, and send the requests again that the node has not answered."""
         member = self._members.setdefault(node, _Member())
         member.peer = peer
         if self._view is not None:
@@ -66,7 +65,7 @@ class NodeMembers:
                 peer.send(request)
 
     def left(self, node: str, peer: AgentConnection) -> None:
-        """Forget a connection that has ended. If the node already has a newer connection, that one stays."""
+        """Forget a connection that has ended. A newer connection of the node stays."""
         member = self._members.get(node)
         if member is not None and member.peer is peer:
             member.peer = None
@@ -76,7 +75,7 @@ class NodeMembers:
         return member is not None and member.peer is not None
 
     def answered(self, node: str, event: ev.Event) -> None:
-        """Handle a node's event. If it answers a kept request, drop the request."""
+        """Handle a node's event. If it answers a stored request, drop the request."""
         member = self._members.get(node)
         if member is None:
             return
@@ -102,7 +101,7 @@ class NodeMembers:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the nodes that were admitted or have requests."""
+        """Return the names of all nodes that were admitted or have requests."""
         return sorted(self._members)
 
     def ask(self, node: str, question: Question) -> bool:
@@ -118,7 +117,7 @@ class NodeMembers:
             case RunChecks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    # Send each node only its own ports, so that the message does not grow with the gang.
+                    # Send each node only its own ports, so that the size of the message does not grow with the gang.
                     own = {node: request.ports[node]} if node in request.ports else {}
                     member.checks = replace(request, nodes=(node,), ports=own)
                     self.send(node, member.checks)
@@ -127,8 +126,8 @@ class NodeMembers:
             case RunHooks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    # Name only the receiving node, because each node only runs its own hooks: then the message does not
-                    # grow with the gang.
+                    # Send each node only its own name, because each node runs only its own hooks. The size of the
+                    # message then does not grow with the gang.
                     member.hooks = replace(request, nodes=(node,))
                     self.send(node, member.hooks)
             case _:
@@ -142,8 +141,8 @@ class NodeMembers:
             self.send(node, Moved(view=_of(view, by_node.get(node, ()))))
 
     def _collect(self, request: CollectEvidence) -> None:
-        """Request evidence from each node, only about its own workers, so that the message does not grow with the
-        gang.
+        """Request evidence from each node about its own workers only, so that the size of the message does not grow
+        with the gang.
         """
         for node, own in parts(request):
             member = self._members.setdefault(node, _Member())
@@ -162,12 +161,12 @@ class NodeMembers:
                 member.peer.send(finished)
 
     def has_finished(self, node: str) -> None:
-        """Record that the node needs no report of the job any more: it has received the report, or it is lost."""
+        """Record that the node has received the job's report, or is lost."""
         self._unfinished.discard(node)
 
     @property
     def unfinished(self) -> frozenset[str]:
-        """Return the nodes that were connected at the job's end and have not confirmed its report yet."""
+        """Return the nodes that were connected at the job's end and have not confirmed the job's report."""
         return frozenset(self._unfinished)
 
 

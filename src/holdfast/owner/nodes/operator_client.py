@@ -1,4 +1,4 @@
-"""A user's connection to the owner of a multi-node job, from any node that has the job's key."""
+"""A user's connection to the owner of a multi-node job. It works on any node that has the job's key."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ __all__ = [
 #: have a shorter limit.
 ANSWER_S = 30.0
 
-#: A killed owner is restarted within this many seconds.
+#: The guard restarts a killed owner within this many seconds.
 AGAIN_S = 5.0
 
 
 class OperatorClient:
-    """One connection of a user's command to an owner.
+    """The connection of a user's command to an owner.
 
-    `ask` sends a request and waits for the answer. `put` sends a request without waiting, and `hear` returns answers.
+    `ask` sends a request and waits for the answer. `put` sends a request without waiting, and `hear` returns the
+    answers.
     """
 
     def __init__(self, note: OwnerAddress, environment: Mapping[str, str], home: Path) -> None:
@@ -66,7 +67,8 @@ class OperatorClient:
         self._question: Asked | None = None
         self._answers: deque[Answered] = deque()
         self._end: ChannelEnd | None = None
-        #: If the connection closes before this time, the client connects again: a killed owner may be restarting.
+        #: If the connection closes before this time, the client connects again, because the guard may restart a killed
+        #: owner.
         self._patient_until = 0.0
         self._dialler: Dialler | None = None
 
@@ -74,9 +76,8 @@ class OperatorClient:
         """Send a request to the owner and return its answer.
 
         `line`: the request. `waits`: wait without a time limit, until there is something to report. `again`: connect
-        once more if the connection breaks. That helps if the owner was killed, because it is restarted at once and its
-        guard keeps the socket; after the job's end nobody answers. Raises HoldfastError if no owner answers. If the job
-        ends meanwhile, the answer has `ended`.
+        once more if the connection breaks, because the guard may have restarted a killed owner. Raises HoldfastError if
+        no owner answers. If the job ends meanwhile, the answer has `ended`.
         """
         try:
             return self._asked_once(line, waits=waits)
@@ -112,7 +113,7 @@ class OperatorClient:
         return self._answers.popleft() if self._answers else self._left()
 
     def put(self, line: LogLine, tag: int) -> None:
-        """Send a request without waiting for the answer, on the connection of the last `ask`.
+        """Send a request on the connection of the last `ask`, without waiting for the answer.
 
         `hear` shows whether the request was lost. `tag`: the number that the answer will have.
         """
@@ -120,9 +121,9 @@ class OperatorClient:
             self._dialler.send(_asked(line, tag))
 
     def hear(self, gathering_s: float) -> list[Answered]:
-        """Return the next answers to requests of `put`: wait for the first, and then `gathering_s` seconds for more.
+        """Return the next answers to requests of `put`. Wait for the first answer, then `gathering_s` seconds for more.
 
-        An empty list means that the connection has ended, so the requests are lost.
+        An empty list means that the connection has ended and the requests are lost.
         """
         while not self._answers and self._end is None and self._dialler is not None:
             self._reactor.wait()
@@ -165,7 +166,7 @@ class OperatorClient:
         self._dialler.close()
 
     def _left(self) -> Answered:
-        """Raise HoldfastError, with the reason why no answer came."""
+        """Raise HoldfastError with the reason why no answer came."""
         place = written(self._note.host, self._note.port)
         if self._end is None:
             raise HoldfastError(
@@ -189,8 +190,8 @@ def _asked(line: OperatorLine, tag: int) -> Asked:
 
 
 def _key(note: OwnerAddress, environment: Mapping[str, str], home: Path) -> Key:
-    # While the job runs, a copy of its key may be in the job's directory. Another machine with the same home directory
-    # can read it.
+    # While the job runs, its directory may contain a copy of the job's key, which every machine with the same home
+    # directory can read.
     kept = (note.key, str(job_dir(home, note.job_id) / NAME))
     noted = next((path for path in kept if path and Path(path).exists()), None)
     if noted is None and not environment.get(VARIABLE) and not (home / NAME).exists():

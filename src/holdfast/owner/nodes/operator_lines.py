@@ -12,7 +12,7 @@ MOST_LINE_BYTES = 64 * 1024
 
 
 class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
-    """Read a rank's logs on its node. If `wait` is set, the answer comes as soon as the log has new output."""
+    """Read a rank's logs on its node. If `wait` is set, the answer comes when the log has new output."""
 
     rank: int
     streams: tuple[LogFrom, ...]
@@ -22,9 +22,7 @@ class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
 
 
 class RanksLine(msgspec.Struct, frozen=True, tag="ranks", tag_field="type"):
-    """List the ranks of an attempt and their nodes. If `wait` is set, the answer comes as soon as the attempt has
-    begun.
-    """
+    """List the ranks of an attempt and their nodes. If `wait` is set, the answer comes when the attempt has begun."""
 
     #: The number of the attempt; 0: the last one.
     attempt: int = 0

@@ -1,6 +1,6 @@
 """Answers requests of users on any node: it stops the job, shows it, and fetches logs and other output from its nodes.
 
-At the end of an attempt it also fetches the end of each failed rank's log into the job's directory, because the node's
+At the end of an attempt it also copies the end of each failed rank's log into the job's directory, because a node's
 files may be lost with the node.
 """
 
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 
 #: Maximum number of users' commands that are connected at the same time.
 MOST_WAITING = 64
-#: Maximum number of open requests of one user's command: two logs for each listed rank.
+#: Maximum number of open requests of one user's command: enough for two logs of each listed rank.
 MOST_QUESTIONS = 1024
 #: Maximum number of ranks in an answer that lists the ranks of an attempt.
 MOST_RANKS = 512
-#: The owner remembers the node of each rank for this many of the latest attempts.
+#: The owner remembers the ranks' nodes of this many attempts, the latest ones.
 KEPT_ATTEMPTS = 8
 
 
 class OperatorService:
     """Serves the users' commands.
 
-    `place`: the job's directory. `ask` sends a request to a node; it returns False if the node is not connected.
-    `nodes()`: the names of the job's nodes. `view()`: the gang's present state. `stop` handles a stop request and
+    `place`: the job's directory. `ask`: sends a request to a node, and returns False if the node is not connected.
+    `nodes()`: the names of the job's nodes. `view()`: the gang's present state. `stop`: handles a stop request, and
     returns the reply.
     """
 
@@ -83,24 +83,24 @@ class OperatorService:
         self._view = view
         self._stop = stop
         self._verbs = VerbRunner(reactor, place.home, os.environ)
-        # Number the requests from a random number on, because a node may still answer requests of an earlier owner.
+        # Begin at a random number, because nodes may still answer requests of an earlier owner.
         self._numbers = int.from_bytes(os.urandom(4))
         self._people: dict[int, OperatorSession] = {}
         self._open: dict[int, OpenQuestion] = {}
         self._held: list[HeldQuestion] = []
         self._followers = LogFollowers()
-        #: The number of answers about logs that users have got.
+        #: The number of answers about logs that were sent to users.
         self.logs_read = 0
         self._attempt = 0
-        #: Attempt → rank → where the rank runs: its role and node.
+        #: Attempt → rank → the rank's role and node.
         self._places: dict[int, dict[int, RankAt]] = {}
         self._tails = FailedLogTails(place.logs, self._ask_for_tail)
 
     def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
         """Write this owner's address to a file, for commands on this machine. `name`: the job's name.
 
-        If the user has no file with the job's key, store the key beside the address as long as the job lives. `order`:
-        the multi-node options, with the job's key.
+        If the user has no file with the job's key, store the key beside the address while the job runs. `order`: the
+        multi-node options, with the job's key.
         """
         here, key = os.uname().nodename, Path(order.key_from)
         try:
@@ -120,14 +120,14 @@ class OperatorService:
             )
             write_owner_address(self._place.directory, said)
         except OSError:
-            # ignore the error: without this file, commands on this machine find the job by its socket, but cannot fetch
-            # logs from its nodes
+            # Ignore the error. Without this file, commands on this machine find the job by its socket, but cannot read
+            # logs on other nodes.
             pass
 
     # ------------------------------------------------------------------------------ requests of users
 
     def asked(self, person: OperatorSession, asked: Asked) -> None:
-        """Handle a request of a user's command. The command gets the answer later."""
+        """Handle a request of a user's command. The command gets its answer later."""
         self._people[id(person)] = person
         if asked.protocol != PROTOCOL:
             theirs = f"{asked.version} (protocol {asked.protocol})"
@@ -172,7 +172,7 @@ class OperatorService:
     def _run(self, person: OperatorSession, line: VerbLine) -> None:
         words = line.words[:MOST_WORDS]
         if line.verb is Verb.SHOW:
-            # Let another process read the journal. A long journal would keep the owner busy.
+            # Another process reads the journal, because a long journal would block the owner.
             words = (*words, self._place.job_id)
             self._verbs.run(line.verb, words, lambda ok, text: person.dismiss(Answered(ok=ok, message=text)))
             return
@@ -219,8 +219,7 @@ class OperatorService:
         elif not line.wait:
             person.send(_no(f"rank {line.rank} is on {node}, which is not connected", tag))
         elif attempt < self._attempt:
-            # The rank's node is not connected, and may be lost for good. The attempt is over, so answer that its log
-            # has ended.
+            # The attempt is over, and the rank's node may be lost for good. So answer that the log has ended.
             lost = LogRead(id=number, attempt=attempt, role=place.role, over=True, node=node)
             person.send(Answered(ok=True, message="", log=lost, tag=tag))
         else:
@@ -229,9 +228,10 @@ class OperatorService:
     def _ranks(
         self, person: OperatorSession, line: LogLine | RanksLine, tag: int
     ) -> tuple[int, dict[int, RankAt] | None]:
-        """Return the requested attempt's number, and rank → where the rank runs.
+        """Return the requested attempt's number, and rank → the rank's role and node.
 
-        The second value is None if this call has answered the user, or if the user waits until the attempt begins.
+        The second value is None if this call has sent an answer already, or if the answer must wait until the attempt
+        begins.
         """
         if line.attempt not in self._places:
             self._learn(self._view())
@@ -268,9 +268,7 @@ class OperatorService:
             )
 
     def told(self, request: Request) -> None:
-        """Handle a request that the owner has sent to all nodes, because it may contain a new phase or the record of
-        an attempt.
-        """
+        """Look for a new phase or a new attempt record in a request that the owner has sent to all nodes."""
         match request:
             case Moved():
                 self.moved(request.view)
@@ -280,7 +278,7 @@ class OperatorService:
                 pass
 
     def moved(self, view: GangView) -> None:
-        """Handle a new phase of the gang: answer users who waited until an attempt began."""
+        """Handle a new phase of the gang: answer the users who waited for the attempt to begin."""
         self._learn(view)
         self._read_held()
 
@@ -305,7 +303,7 @@ class OperatorService:
     # ------------------------------------------------------------------- answers and changes of nodes
 
     def answered(self, node: str, said: NodeAnswer) -> None:
-        """Pass a node's answer to the user whose request it answers."""
+        """Pass a node's answer to the user who sent the request."""
         if isinstance(said, LogRead) and self._tails.read(node, said):
             return
         question = self._open.get(said.id)
@@ -315,8 +313,8 @@ class OperatorService:
             case LogRead():
                 del self._open[said.id]
                 self.logs_read += 1
-                # After the log of an earlier attempt, the user's command asks for the next attempt. So the user stays a
-                # follower.
+                # After the log of an earlier attempt, the user's command requests the log of the next one. So the user
+                # still counts as a follower.
                 if said.attempt >= self._attempt and said.over and not any(piece.data for piece in said.pieces):
                     self._followers.read(question.person, question.tag)
                 answer = Answered(ok=not said.trouble, message=said.trouble, log=said, tag=question.tag)
@@ -331,9 +329,7 @@ class OperatorService:
         self._read_held()
 
     def node_left(self, node: str) -> None:
-        """Handle a node's lost connection: answer the requests that the node has not answered, or keep them until it
-        reconnects.
-        """
+        """Handle a node's lost connection. Answer its open requests, or keep them until it reconnects."""
         self._tails.node_left(node)
         for number, question in tuple(self._open.items()):
             if node not in question.nodes:
@@ -349,11 +345,11 @@ class OperatorService:
                 question.person.send(_no(why, question.tag))
 
     def collected(self, node: str, event: EvidenceCollected) -> None:
-        """Remember the failed ranks on this node. Their evidence of an ended attempt has arrived."""
+        """Remember the failed ranks on this node, from the evidence of an ended attempt."""
         self._tails.note(node, event)
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Fetch the ends of the failed ranks' logs, because the attempt is explained now."""
+        """Copy the ends of the failed ranks' logs, because the attempt is explained now."""
         report = record.report
         self._tails.fetch(record.attempt, {who.rank for who in (report.first, *report.also) if who is not None})
 
@@ -365,12 +361,12 @@ class OperatorService:
 
     @property
     def fetching(self) -> bool:
-        """Whether logs are still being fetched into the job's directory."""
+        """Whether logs are still being copied into the job's directory."""
         return self._tails.busy
 
     @property
     def followed(self) -> bool:
-        """Whether a user's command still follows a log, and has not read it to its end."""
+        """Whether a user's command still follows a log that it has not read to the end."""
         return self._followers.some
 
     def close(self) -> None:
@@ -402,7 +398,7 @@ class OperatorSession(Protocol):
 
 
 class OpenQuestion(msgspec.Struct):
-    """A request of a user's command that one or more nodes have not answered yet."""
+    """A user's request that at least one node has not answered yet."""
 
     person: OperatorSession
     nodes: set[str]
@@ -414,7 +410,7 @@ class OpenQuestion(msgspec.Struct):
 
 
 class HeldQuestion(msgspec.Struct):
-    """A request of a user's command that must wait, because its attempt has not begun or its node is not connected."""
+    """A user's request that must wait: its attempt has not begun, or its node is not connected."""
 
     person: OperatorSession
     tag: int
@@ -422,11 +418,11 @@ class HeldQuestion(msgspec.Struct):
 
 
 class LogFollowers:
-    """Records which users' commands still follow logs: they have not read them to the end."""
+    """Records which users' commands still follow logs that they have not read to the end."""
 
     def __init__(self) -> None:
-        #: (id of the session, tag of the request) for each log that a user's command still reads. Tag 0: the command is
-        #: about to request the logs of an attempt.
+        #: (session id, request tag) for each log that a user's command still reads. Tag 0: the command has the list of
+        #: ranks and will request their logs next.
         self._reading: set[tuple[int, int]] = set()
 
     @property
@@ -436,18 +432,18 @@ class LogFollowers:
     def turn(self, person: OperatorSession, *, wait: bool) -> None:
         """Record that the user's command has got the list of an attempt's ranks.
 
-        If `wait` is set, it requests their logs next.
+        If `wait` is set, the command requests the ranks' logs next.
         """
         self.left(person)
         if wait:
             self._reading.add((id(person), 0))
 
     def read_on(self, person: OperatorSession, tag: int) -> None:
-        """Record that the user's command still reads a log, because its next request was sent to the node."""
+        """Record that the user's command still reads a log: its next request was sent to the node."""
         self._reading.add((id(person), tag))
 
     def read(self, person: OperatorSession, tag: int) -> None:
-        """Record that the user's command has read a log to its end, or that its next request is handled now."""
+        """Record that the user's command has read a log to its end, or has sent its next request."""
         self._reading -= {(id(person), tag), (id(person), 0)}
 
     def left(self, person: OperatorSession) -> None:

@@ -1,8 +1,7 @@
-"""The owner of a multi-node job, in a process of its own. It decides about the job; the workers are children of the
-agents.
+"""The owner process of a multi-node job. It makes the decisions, and the agents run the workers.
 
-If the owner is killed, the guard restarts it, and the new owner reads its state from the journal. The guard keeps open
-what the new owner needs: the listening socket, the job's number and directory, and the lock.
+If the owner is killed, the guard restarts it, and the new owner reads the journal. The guard keeps the listening
+socket, the job's number and directory, and the lock for it.
 """
 
 from __future__ import annotations
@@ -64,13 +63,12 @@ if TYPE_CHECKING:
 
 #: Seconds that the connected nodes may take to confirm the job's report.
 FAREWELL_S = 10.0
-#: The job's end waits for users who follow logs of other nodes: this many seconds for the next request of one of them,
-#: and `MOST_FOLLOWED_S` in all.
+#: The job's end waits for users who follow logs of other nodes: this many seconds for a user's next request, and
+#: `MOST_FOLLOWED_S` in total.
 FOLLOWERS_S = 2.0
 MOST_FOLLOWED_S = 20.0
 
-#: Maximum number of refused peers without the job's key that are reported on the terminal, which is for the job's
-#: output.
+#: The terminal shows at most this many refused peers without the job's key, because it is for the job's output.
 STRANGERS = 20
 
 
@@ -86,7 +84,7 @@ def run_owner(
 ) -> int:
     """Run the job up to its report, or continue it if an earlier owner was killed. Return the job's exit code.
 
-    `listening`: the socket of the owner. `birth`: this process's link to its guard. `agent_id`: the id of the agent on
+    `listening`: the socket of the owner. `birth`: the link to this process's guard. `agent_id`: the id of the agent on
     this node. `order`: the multi-node options. `clock`: the clock of the journal.
     """
     gc.enable()
@@ -100,7 +98,7 @@ def run_owner(
 
 
 class OwnerInheritance(msgspec.Struct, frozen=True):
-    """The objects that the guard keeps open and passes to each restarted owner of the job."""
+    """The objects that the guard keeps open for each restarted owner of the job."""
 
     #: The job's directory, with its lock.
     place: JobPlace
@@ -131,7 +129,7 @@ class _OwnerProcess:
         self._place = place
         self._birth = birth
         self._agent_id = inherited.agent_id
-        #: Why the owner refused the agent on its own node; None: it did not.
+        #: Why the owner refused the agent on its own node; None: it has not refused it.
         self._refused_here: Refused | None = None
         self._stdout = stdout
         self._stderr = stderr
@@ -166,7 +164,7 @@ class _OwnerProcess:
         )
         self._letting_in = AgentAdmission(launch, order, place, os.uname().nodename)
         self._key = Key(order.key, Path(order.key_from))
-        #: The number of peers without the job's key that were reported to the user.
+        #: The number of refused peers without the job's key that the terminal has shown.
         self._strangers = 0
         self._listener = OwnerListener(
             reactor,
@@ -207,8 +205,8 @@ class _OwnerProcess:
             now = self._reactor.now()
             self._begin(now)
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
-            # Tell the guard that the replay of the journal has not crashed the owner. If the owner crashes later, the
-            # guard need not suspect the journal.
+            # Tell the guard that the replay of the journal has worked. If the owner crashes later, the journal is not
+            # the cause.
             self._birth.settled()
             report = self._side.run()
             if self._starter_words is not None:
@@ -234,7 +232,7 @@ class _OwnerProcess:
         before = self._birth.number > 1 or self._place.resumed
         history = list(self._records.history()) if before else []
         if history:
-            # The earlier owner's socket file still exists, and nothing listens on it.
+            # The earlier owner's socket file is left, and nothing listens on it.
             (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
             mine = of_this_run(history, self._place.run)
             if mine or not self._place.resumed:
@@ -244,24 +242,24 @@ class _OwnerProcess:
         self._side.begin(first_events(self._launch, self._place, self._records, self._owner, now))
 
     def _take_over(self, history: list[tuple[float, ev.Event]]) -> None:
-        """Continue the job of a killed owner from where its journal ends.
+        """Continue the job of a killed owner from the end of its journal.
 
-        The running attempt goes on if the agents confirm it.
+        The running attempt goes on if the agents report it.
         """
         *_, last = self._owner.recover(history, self._reactor.now())
-        # Repeat the last event's `RecordAttempt`: the earlier owner may have died after journaling the event and before
-        # writing that record.
+        # Repeat the last event's `RecordAttempt`. The earlier owner may have died after it journaled the event, but
+        # before it wrote the record.
         self._side.begin((ev.OwnerRecovered(),), [action for action in last if isinstance(action, RecordAttempt)])
 
     def _bid_farewell(self, finished: Finished | Requeued) -> None:
-        """Send the job's end to the connected nodes, and wait until each has confirmed it. Each node's run
-        then ends.
+        """Send the job's end to the connected nodes, and wait until each has confirmed it. The run then ends on each
+        node.
         """
         self._members.finish(finished)
         self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
 
     def _wait_for_followers(self) -> None:
-        """Wait while users read the logs that they follow, see `FOLLOWERS_S`."""
+        """Wait for users who follow logs of other nodes (see `FOLLOWERS_S`)."""
         until = self._reactor.now() + MOST_FOLLOWED_S
         while self._operators.followed and (left := until - self._reactor.now()) > 0:
             read = self._operators.logs_read
@@ -331,7 +329,7 @@ class _OwnerProcess:
     def _placed(self, event: ev.Event | Seen, node: str) -> ev.Event | Seen:
         """Add the node's address to a rendezvous.
 
-        A node only knows the port that it has reserved; the owner knows at which address peers reach the node.
+        A node knows only the port that it has reserved; the owner knows the address by which peers reach the node.
         """
         if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
             address = self._letting_in.address_of(node)
@@ -348,12 +346,12 @@ class _OwnerProcess:
         return None
 
     def _strange(self, address: str, end: ChannelEnd) -> None:
-        """Report a peer that was refused, so that a user who waits for a node learns why."""
+        """Report a peer without the job's key, because a user may wait for this node."""
         if found := stranger(end, os.uname().nodename, self._key):
             self._turned_away(address, *found)
 
     def _turned_away(self, address: str, why: str, hint: str) -> None:
-        """Print why a node is not admitted. If the first attempt still waits for its nodes, this is also evidence."""
+        """Print why a node is not admitted. While the first attempt waits for its nodes, the reason is also evidence."""
         if self._strangers >= STRANGERS:
             return
         self._strangers += 1
@@ -400,7 +398,7 @@ class _OwnerProcess:
 
 
 class _Elsewhere:
-    """A substitute for the workers in the signal handler. The owner's process has no workers."""
+    """Stands in for the workers in the signal handler, because the owner's process has no workers."""
 
     def __init__(self) -> None:
         self.workers = Workers()

@@ -19,9 +19,8 @@ _ONLY_HERE = ("localhost", "127.0.0.1")
 def owner_socket(order: NodesOrder) -> socket.socket | None:
     """Open the socket of an owner on this node. Raises BadUsage.
 
-    Return None if the owner is on another node, to which this node must connect. Also return None if the port is in
-    use, because the process that uses it may be the owner of this job. `order`: the multi-node options, with the
-    endpoint.
+    Return None if the owner runs on another node. Also return None if the port is in use, because the process that uses
+    it may be the owner of this job. `order`: the multi-node options, with the endpoint.
     """
     if not order.hosts:
         return None
@@ -36,8 +35,8 @@ def owner_socket(order: NodesOrder) -> socket.socket | None:
 
 
 def _free_socket(order: NodesOrder) -> socket.socket:
-    """Open the owner's socket at the port that the user typed, at a port of the range, or at any port. The starter
-    sends the chosen port to the agents.
+    """Open the owner's socket at the user's port, at a port of the range, or at any port. The starter sends the port to
+    the agents.
     """
     first, last = (order.port, order.port) if order.port or order.port_range is None else order.port_range
     for port in range(first, last + 1):

@@ -1,7 +1,8 @@
-"""Finds out whether another owner of the job answers at the endpoint, if the endpoint is no address of this machine.
+"""Finds out whether another owner of the job answers at the endpoint. The question only arises if the endpoint is not
+an address of this machine.
 
-Behind NAT, or if the endpoint is a Service's address, the owner reaches itself or nothing. If another owner answers,
-two nodes were configured to host the owner, and the job's nodes would split between them.
+Behind NAT, or with a Service's address, the owner reaches itself or nothing. If another owner answers, two nodes were
+configured to host the owner, and the job's nodes would split between the two owners.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class RivalOwner:
         return [ev.StopRequested(request=request)]
 
     def _lost(self, end: ChannelEnd, now: float) -> News:
-        # Any other end of the connection means that no other owner of this job answers: the peer is this owner itself,
-        # or no owner of this job.
+        # Any other end means that no other owner of this job answers: the peer is this owner, or belongs to no owner of
+        # this job.
         if end.why not in _GO_ON or now > self._until:
             self._dialler.close()
         return None

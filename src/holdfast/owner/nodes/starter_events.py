@@ -1,6 +1,4 @@
-"""Reads the messages that the starter (the program that starts the agents) sends to the owner: which nodes get no
-agent, and why.
-"""
+"""Reads the messages of the starter (the program that starts the agents): which nodes get no agent, and why."""
 
 from __future__ import annotations
 
@@ -24,9 +22,9 @@ _MOST = 1 << 20
 class StarterPipeReader:
     """Reads the messages of the starter (the program that starts the agents) at the owner's end of their pipe.
 
-    The gang need not wait for nodes that will get no agent. If too few nodes are left, the job ends, with the starter's
-    message as the reason. `plan`: how many nodes the job needs. `attempt()`: the gang's attempt, or 0 before the gang
-    has its nodes. `say` prints a message.
+    The gang does not wait for nodes that get no agent. If too few nodes are left, the job ends, with the starter's
+    message as the reason. `plan`: how many nodes the job needs. `attempt()`: the gang's attempt; 0 while the gang still
+    waits for its nodes. `say`: prints a message.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Makes this copy of holdfast importable in another Python: workers there need `progress`, `draining` and `on_drain`.
 
-If workers run another Python than holdfast's, the parent directory is on their PYTHONPATH. It contains only this
-package, so that workers do not import other packages of holdfast's environment.
+If the workers' Python is not holdfast's, the parent directory is on their PYTHONPATH. It contains only this package, so
+that workers import nothing else from holdfast's environment.
 """
 
 import os

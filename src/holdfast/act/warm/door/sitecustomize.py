@@ -1,8 +1,9 @@
 """The entry point of the prewarmed process (nursery): Python imports this module just before it runs the script.
 
 The prewarmed process is started with the workers' command line. This module then serves fork requests and never returns
-in the prewarmed process. In each forked worker it returns, and the interpreter runs the script exactly as in a cold
-start: `__main__`, `sys.path[0]`, `-m`, tracebacks, exit statuses and the interpreter's shutdown are unchanged."""
+in the prewarmed process. In each forked worker it does return, and the interpreter runs the script exactly as in a cold
+start: `__main__`, `sys.path[0]`, `-m`, tracebacks, exit statuses and the interpreter's shutdown are unchanged.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +21,17 @@ def _step_aside() -> str:
 
 
 def _serve() -> bool:
-    """Serve fork requests in the prewarmed process. Return only in a forked worker. The result is True if the user has
-    a `sitecustomize` too, which was then imported."""
+    """Serve fork requests in the prewarmed process. Return only in a forked worker: True if the user has a
+    `sitecustomize` too, which was then imported.
+    """
     inside = os.path.join(_step_aside(), "inside")
     name = "_holdfast_nursery"
     package = type(sys)(name)
     package.__path__ = [inside]
     sys.modules[name] = package
     own_one: bool = __import__(name + ".nursery_main", fromlist=["serve"]).serve()
-    # List the modules by name. To iterate over `sys.modules` would write to, and so copy, many memory pages that are
-    # shared with the prewarmed process.
+    # List the modules by name. A loop over `sys.modules` would write to, and so copy, many memory pages that workers
+    # share.
     for part in (
         "",
         ".nursery_main",
@@ -46,8 +48,9 @@ def _serve() -> bool:
 
 
 def _users_own() -> bool:
-    """Import the user's `sitecustomize`, if there is one. This runs in an interpreter that a worker has started. It
-    inherits the module search path of the prewarmed process, but is not that process."""
+    """Import the user's `sitecustomize`, if there is one. This runs in an interpreter that a worker has started: it
+    inherits the module search path of the prewarmed process, but must not serve forks.
+    """
     _step_aside()
     try:
         __import__("sitecustomize")
@@ -63,10 +66,10 @@ def _enter() -> bool:
         return _users_own()
     try:
         return _serve()
-    except BaseException:  # catch every exception, because the script must never run in the prewarmed process itself
+    except BaseException:  # catch every exception, because the script must never run in the prewarmed process
         os._exit(70)
 
 
 if not _enter():
-    # Python silently ignores this error. It gets the same error if there is no such module.
+    # Python ignores this error silently. It would get the same error without this directory.
     raise ImportError("no sitecustomize", name="sitecustomize")

@@ -1,8 +1,9 @@
-"""Undoes an import after which forking is unsafe: a fork of the prewarmed process from before that import takes over.
+"""Undoes an import after which forks are unsafe. A fork of the prewarmed process from before the import takes over.
 
-Before each import that may be large, the prewarmed process forks a backup process, which waits. If the import makes
-forks unsafe (it starts a thread, or reads a variable that differs between workers), the backup process becomes the
-prewarmed process, without that import. All earlier imports are kept, and nothing is imported twice."""
+Before each large import the prewarmed process forks a backup process, which waits. If the import makes forks unsafe (it
+starts a thread, or reads a variable that differs between workers), the backup becomes the prewarmed process, without
+that import. All earlier imports stay, and nothing is imported twice.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ _READ = 1 << 16
 
 
 class Spare:
-    """A backup process, seen by the process that forked it. The backup waits in case the last import makes forks
-    unsafe. `tell`: the pipe to it. `heard`: the pipe from it."""
+    """A backup process, seen by its parent. It waits in case the last import makes forks unsafe. `tell`: the pipe to
+    it. `heard`: the pipe from it.
+    """
 
     def __init__(self, pid: int, tell: int, heard: int) -> None:
         self.pid = pid
@@ -37,14 +39,15 @@ class Spare:
         os.close(self.heard)
 
     def dismiss(self) -> None:
-        """End this backup process, which is not needed. It exits when its pipe is closed."""
+        """End this backup process, because it is not needed. It exits when its pipe closes."""
         self.close()
         os.waitpid(self.pid, 0)
 
 
 class Retreat:
-    """The backup processes of this prewarmed process: one from before the last import, and one from after that import
-    while the import is checked."""
+    """The backup processes of this prewarmed process: one from before the last import, and a second one while that
+    import is checked.
+    """
 
     def __init__(self, control: Any, supervisor: int, printed: tuple[int, ...]) -> None:
         """Start without backup processes. `control`: the socket to the supervisor. `supervisor`: its pid. `printed`:
@@ -63,12 +66,13 @@ class Retreat:
         return [fd for spare in self._spares for fd in (spare.tell, spare.heard)]
 
     def is_open(self) -> bool:
-        """Return whether there is a backup process that could take over."""
+        """Return whether a backup process could take over."""
         return bool(self._spares)
 
     def keep(self) -> dict[str, Any] | None:
-        """Fork a backup process. Return None in the parent. In the backup, wait; if the backup takes over, return the
-        import that it must leave out."""
+        """Fork a backup process. Return None in the parent. The backup waits; if it takes over, it returns the import
+        that it must leave out.
+        """
         read, tell = os.pipe()
         heard, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
@@ -106,8 +110,9 @@ class Retreat:
             self.forget_first()
 
     def hand_over(self, found: dict[str, Any]) -> None:
-        """Let the oldest backup process take over, and exit. Return only if that process has died. `found`: the import
-        that the backup process must leave out."""
+        """Let the oldest backup process take over, and exit. Return only if the backup has died. `found`: the import
+        that it must leave out.
+        """
         first, *others = self._spares
         for other in others:
             other.dismiss()
@@ -115,8 +120,8 @@ class Retreat:
         os.write(first.tell, marshal.dumps(found))
         os.close(first.tell)
         if os.read(first.heard, 1):
-            # Report the backup process before the supervisor adopts it: an unknown child would count as a process of
-            # the job.
+            # Report the backup process before the supervisor adopts it, because an unknown child would count as a
+            # process of the job.
             fds = struct.pack("i", os.pidfd_open(first.pid))
             message = marshal.dumps(("moved", first.pid))
             self._control.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
@@ -154,7 +159,7 @@ class Retreat:
 
 
 def fork() -> int:
-    """Fork without the warning about threads that Python 3.12 prints. Other code checks the threads."""
+    """Fork without the warning about threads that Python 3.12 prints. Other code has checked the threads."""
     if sys.version_info >= (3, 12):
         import warnings
 
@@ -169,10 +174,10 @@ _READ_BY_TORCH = ("TORCH", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KMP_", "GOMP_",
 
 
 def torch_part(known: frozenset[str], environ: dict[str, str], but: frozenset[str]) -> list[str]:
-    """Return the modules of torch that an import has loaded, in order: those that are not in `known`. The next
-    prewarmed process can import them without that import.
+    """Return the modules of torch that an import has loaded, in order, without those in `known`. The next prewarmed
+    process can import them in place of that import.
 
-    Return none if the import has set a variable, other than those in `but`, that torch may read. `environ`: the
+    Return none if the import has set a variable that torch may read, other than those in `but`. `environ`: the
     environment before the import.
     """
     now = dict(os.environ)

@@ -1,7 +1,7 @@
-"""Checks whether a process may be forked after its imports: a fork must not lose, share or duplicate anything.
+"""Checks whether a process may be forked after its imports. A fork must not lose, share or duplicate anything.
 
-Python objects are not checked, because a script that does the same imports gets the same objects. The checks cover the
-state of the *process*: threads, descriptors, devices, children, signals, environment, working directory.
+Python objects are not checked, because the same imports give a script the same objects. The checks cover the state of
+the *process*: threads, descriptors, devices, children, signals, environment, working directory.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ DEVICES = (
     "/dev/infiniband/",
     "/dev/neuron",
 )
-#: Environment variables that libraries set for child processes if they are unset, always to the same value.
-#: torch._inductor sets the first (as of torch 2.13), scikit-learn the next two, DeepSpeed the last.
+#: Environment variables that libraries set for child processes if they are unset, always to the same value:
+#: torch._inductor the first (as of torch 2.13), scikit-learn the next two, DeepSpeed the last.
 DEFAULTS = frozenset({
     "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
 })  # fmt: skip
-#: Names of threads that a fork may lose. jemalloc's thread (in pyarrow) returns memory in the background; in the child,
-#: jemalloc returns memory when the child frees some.
+#: Names of threads that a fork may lose. jemalloc's thread (in pyarrow) only returns memory in the background; without
+#: it, jemalloc returns memory when the child frees some.
 FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
-#: Seconds within which a new thread sets its name.
+#: A new thread sets its name within this many seconds.
 NAMED_S = 0.2
 _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
@@ -53,26 +53,26 @@ class ProcessSnapshot:
 
 
 class ScriptSettings:
-    """Detects a setting that both the script and a later import make. If imports ran before the script, the script's
-    value would win instead of the import's."""
+    """Detects a setting that both the script and a later import make. With the imports before the script, the script's
+    value would win, not the import's.
+    """
 
     def __init__(self) -> None:
         self._then: dict[str, list[object]] = {}
 
     def by_script(self, what: str) -> None:
-        """Note that the script sets the state of `what` (`logging` or `random`) at the present point of its imports."""
+        """Record that the script sets the state of `what` (`logging` or `random`) at this point of its imports."""
         self._then.setdefault(what, _settings(what))
 
     def forked(self) -> None:
-        """Read the settings again after a fork, because `random` seeds itself in a fork. No import caused that
-        change."""
+        """Read the settings again after a fork, because `random` reseeds itself in a fork."""
         self._then = {what: _settings(what) for what in self._then}
 
     def by_imports(self) -> str:
-        """Return a phrase for a setting of the script that a later import has changed, or "" if there is none."""
+        """Return a phrase about a setting of the script that a later import has changed; "" if there is none."""
         for what, then in self._then.items():
             now = _settings(what)
-            # None means that the module was not imported at that time, so the script had set nothing in it.
+            # None: the module was not imported then, so the script had set nothing in it.
             if any(one is not None and one != now[at] for at, one in enumerate(then)):
                 return {"logging": "the handlers of logging", "random": "the state of a random generator"}[what]
         return ""
@@ -93,14 +93,17 @@ def _settings(what: str) -> list[object]:
 
 
 def take_defaults(before: ProcessSnapshot) -> dict[str, str]:
-    """Remove from the environment the variables to which libraries gave a default since `before`, and return them."""
+    """Return the variables to which libraries have given a default since `before`, and remove them from the
+    environment.
+    """
     new = [name for name in sorted(DEFAULTS) if name in os.environ and name not in before.environ]
     return {name: os.environ.pop(name) for name in new}
 
 
 class NurseryParts:
-    """The descriptors, child pids and variables that holdfast's own code in this process made. The checks ignore
-    them."""
+    """The descriptors, child pids and variables that holdfast itself has created in this process. The checks ignore
+    them.
+    """
 
     def __init__(
         self, fds: frozenset[int] = frozenset(), pids: frozenset[int] = frozenset(), names: frozenset[str] = frozenset()
@@ -115,9 +118,10 @@ class NurseryParts:
 def trouble(before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str], own: NurseryParts) -> str:
     """Return the first reason why this process must not be forked, or "" if there is none.
 
-    `before`: the state before the imports. `local_path`: the script's directory; only the modules `wanted` may have
-    been imported from it. `target`: the module that will run as `__main__`, which must not have been imported. `own`:
-    what holdfast itself made in this process."""
+    `before`: the state before the imports. `local_path`: the script's directory; of its modules only those in `wanted`
+    may be imported. `target`: the module that will run as `__main__`; it must not be imported yet. `own`: the parts
+    that holdfast has created in this process.
+    """
     return next(_troubles(before, local_path, target, wanted, own), "")
 
 
@@ -145,7 +149,7 @@ def _troubles(
     if now.directory != before.directory:
         yield "the working directory was changed"
     for number, handler in before.handlers.items():
-        # Compare with `!=`, because getsignal returns a new object at each call for a handler written in C.
+        # Compare with `!=`, because for a handler written in C getsignal returns a new object at each call.
         if now.handlers[number] != handler:
             yield f"the handler of signal {number} was changed"
     if now.mask != before.mask:
@@ -174,15 +178,16 @@ def _devices() -> Iterator[str]:
                 if " /dev/" in line and line.split(maxsplit=5)[5].startswith(DEVICES):
                     yield f"an accelerator was touched ({line.split(maxsplit=5)[5].strip()} is mapped)"
     except OSError:
-        pass  # skip this check, because the file may not be read; the open descriptors were checked
+        pass  # skip this check, because the file is not readable; the descriptors were checked
 
 
 def _threads() -> Iterator[str]:
-    """Yield a reason if other threads run. Call this only after a first fork, because libraries such as OpenBLAS end
-    their threads for a fork."""
+    """Yield a reason if other threads run. Call this only after a first fork, because some libraries, such as OpenBLAS,
+    end their threads at a fork.
+    """
     names = _thread_names()
     if names and all(name == _name_of(os.getpid()) for name in names):
-        # A thread sets its name when it first runs. Wait for that, so that a harmless thread is recognised.
+        # Wait until new threads have set their names, so that a harmless thread is recognised.
         _signal.sigtimedwait((), NAMED_S)
         names = _thread_names()
     if names:
@@ -226,7 +231,7 @@ def _fds() -> Iterator[tuple[int, str]]:
         try:
             yield int(name), os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # ignore the fd that listed the directory, which is closed by now
+            continue  # ignore the fd that listed the directory, because it is closed by now
 
 
 def _directory() -> tuple[int, int]:
@@ -245,12 +250,12 @@ Stamp = tuple[str, int, int, int]
 
 
 def stamp(paths: Iterator[str]) -> list[Stamp]:
-    """Return the stamps (modification time, size, inode) of those of these files that exist."""
+    """Return the stamps (modification time, size, inode) of the files that exist."""
     return [(path, *found) for path in paths if (found := _look(path)) is not None]
 
 
 def sources(own: list[str]) -> Iterator[str]:
-    """Yield the files in `own` (the user's files that were read) and the files of all imported modules."""
+    """Yield the files in `own` (the user's files that were read), and the files of all imported modules."""
     yield from own
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: The variable with the fd number of the control socket.
 VARIABLE = "HOLDFAST_NURSERY"
-#: The bytes that the imports wrote to stdout and stderr. Each worker writes them too, as if it had done the imports.
+#: The bytes that the imports wrote to stdout and stderr. Each worker writes them again, as if it had done the imports.
 PRINTED: list[bytes] = [b"", b""]
 #: The environment variables that the imports set. Each worker gets them too.
 SET_BY_IMPORTS: dict[str, str] = {}
@@ -29,12 +29,12 @@ _FDS = 5
 
 
 def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
-    """Turn the fork into a worker: become the supervisor's child, wait until the supervisor assigns a worker to it,
-    prepare, and return once the supervisor lets the worker run.
+    """Turn the fork into a worker. Become the supervisor's child, wait for a worker's data, prepare, and return when
+    the supervisor lets the worker run.
 
-    `told`: the pipe that the fork closes once it has reported itself to the supervisor. It reports before the
-    supervisor adopts it, because the supervisor would stop an unknown child as a process of the job. `adopted`: its end
-    of file means that the supervisor is the parent.
+    `told`: the pipe that the fork closes after it has reported itself to the supervisor. It must do that before the
+    supervisor adopts it, because the supervisor would stop an unknown child. `adopted`: the pipe whose end of file
+    means that the supervisor is now the parent.
     """
     try:
         start_afresh()
@@ -51,7 +51,7 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
         os.close(adopted)
         os.setsid()
         prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
-        # Allow the supervisor to trace this process, because a fork does not inherit that permission.
+        # Allow the supervisor to trace this process, because a fork loses that permission.
         prctl(_PR_SET_PTRACER, supervisor, 0, 0, 0)
         if os.getppid() != supervisor:
             os._exit(1)
@@ -102,14 +102,15 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
     except OSError as error:
         os.write(status, f"{what}: {error.strerror} (status 127)".encode(errors="replace"))
         os._exit(127)
-    except BaseException as error:  # a bug in holdfast: its traceback must not look like one of the script
+    except BaseException as error:  # a bug of holdfast: its traceback must not look like one of the script
         os.write(status, f"{what}: {type(error).__name__}: {error} (status 127)".encode(errors="replace"))
         os._exit(127)
 
 
 def _hear_again() -> None:
-    """Unblock the signals that the prewarmed process blocks for its workers. Discard pending signals, which were sent
-    before this fork became a worker."""
+    """Unblock the signals that the prewarmed process has blocked. Drop pending signals, because they were sent before
+    this fork became a worker.
+    """
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     for number in blocked:
         if (handler := _signal.getsignal(number)) is not None:
@@ -125,8 +126,8 @@ def start_afresh() -> None:
     # `random` seeds itself after a fork, but NumPy's global generator does not.
     if (numpy_random := modules.get("numpy.random")) is not None:
         numpy_random.seed()
-    # torch's generator does not reseed itself either. It starts from the system's entropy. If its seed is small, the
-    # user has set it for all processes, and it is kept.
+    # torch's generator does not reseed itself either. A large seed comes from the system, and is replaced. A small seed
+    # was set by the user for all processes, and stays.
     generator = getattr(modules.get("torch"), "default_generator", None)
     if generator is not None and generator.initial_seed() >= 1 << 32:
         generator.seed()
@@ -150,8 +151,9 @@ def _clocks_afresh() -> None:
 
 
 def _streams_afresh() -> None:
-    """Set up stdout and stdin as the interpreter does at its start, because their fds have changed. They may be a
-    terminal now."""
+    """Set up stdout and stdin like the interpreter at its start, because their fds have changed and may be a terminal
+    now.
+    """
     import io
 
     if sys.stdout is not None and sys.stdout.isatty():
@@ -179,8 +181,7 @@ def prctl(*words: int) -> int:
 
 
 def keep(*things: object) -> None:
-    """Keep these objects alive for ever. Freeing them in a fork would copy a shared page of memory for every few
-    objects."""
+    """Keep these objects alive for ever. To free them in a fork would copy shared pages of memory."""
     import ctypes
 
     hold = ctypes.PyDLL(None).Py_IncRef
@@ -189,7 +190,7 @@ def keep(*things: object) -> None:
 
 
 def thaw(*things: object) -> None:
-    """Make these objects collectable again after `gc.freeze`, which exempts all existing objects from collection."""
+    """Let the collector see these objects again after `gc.freeze`, which hides all existing objects from it."""
     import ctypes
 
     python = ctypes.PyDLL(None)

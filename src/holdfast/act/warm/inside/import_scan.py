@@ -1,8 +1,8 @@
-"""Finds the installed modules that a script imports, in order, by parsing it, without running the user's code.
+"""Finds the installed modules that a script imports, in order. It parses the script and runs none of the user's code.
 
-Installed modules are those of the standard library and of site-packages. Only they are worth importing before the fork.
-The user's own modules are parsed for *their* imports. Parsing stops at the first statement that may change the effect
-of a later import, such as code that prepares an import: the script must run that statement first.
+Installed modules are those of the standard library and of site-packages. Only they are worth an import before the fork.
+The user's modules are parsed too, for *their* imports. Parsing stops at the first statement that may change the effect
+of a later import, because the script must run that statement first.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 from .fork_safety import installed
 
-#: One of: (`import`, module, imported names); (`set` or `default`, variable, (value,)) for a constant in `os.environ`;
-#: (`warn`, call, ()) for a warning filter; (`sets`, `logging` or `random`, ()) if the script sets something that
-#: imports may set too.
+#: One step of the script: (`import`, module, imported names); (`set` or `default`, variable, (value,)) for a constant
+#: in `os.environ`; (`warn`, call, ()) for a warning filter; (`sets`, `logging` or `random`, ()) for a setting that
+#: imports may change too.
 Step = tuple[str, str, tuple[str, ...]]
 #: The place of a step: file, line, module name, and the caught exception (`Exception`, `ImportError` or empty).
 Place = tuple[str, int, str, str]
 
 MOST_FILES = 2_000
-#: Functions that change the effect of later imports, from gevent, eventlet, matplotlib, pyximport, dotenv and the like.
+#: Functions that change the effect of later imports; from gevent, eventlet, matplotlib, pyximport, dotenv and the like.
 _CHANGERS = frozenset({
     "addaudithook", "addsitedir", "captureWarnings", "chdir", "filterwarnings", "fork", "install",
     "install_import_hook", "load_dotenv", "monkey_patch", "patch_all", "putenv", "resetwarnings",
@@ -33,7 +33,7 @@ _CHANGERS = frozenset({
 })  # fmt: skip
 _STATES = frozenset({"argv", "environ", "environb", "meta_path", "modules", "path_hooks", "stderr", "stdout"})
 #: Functions that set the state of logging or of random generators. An import that sets the same state must not run
-#: earlier.
+#: before them.
 _SETTERS = {
     **dict.fromkeys(("basicConfig", "dictConfig", "fileConfig", "addHandler"), "logging"),
     **dict.fromkeys(("seed", "manual_seed", "seed_everything", "set_seed"), "random"),
@@ -44,22 +44,20 @@ _MUTATORS = frozenset({
 
 
 class ReadingStopped(Exception):
-    """Raised if parsing stops at a statement, which the message names."""
+    """Raised if parsing stops at a statement. The message describes the statement."""
 
 
 class Finder:
-    """Parses a script, and those of the user's own modules that the script imports. `note`: the reason why parsing
-    stopped early.
-    """
+    """Parses a script, and the user's modules that it imports. `note`: why parsing stopped early."""
 
     def __init__(self, first_path: str | None) -> None:
         self.steps: list[Step] = []
-        #: The position in the source of each found import (step), in the order of `steps`.
+        #: The place in the source of each step, in the order of `steps`.
         self.places: list[Place] = []
         #: The path of the file that will run as `__main__`.
         self.main = ""
         self._here: Place = ("", 0, "", "")
-        #: The user's files that were parsed. If one changes, the found imports may be wrong.
+        #: The user's files that were parsed. After a change in one of them the found imports may be wrong.
         self.files: list[str] = []
         self.note = ""
         #: Packages that the main file imports after the point where parsing stopped. Each worker imports them itself.
@@ -74,7 +72,7 @@ class Finder:
         self._begin(lambda: self._read(file, "", "__main__"))
 
     def module(self, name: str) -> None:
-        """Find the imports of `python -m NAME`: the module's parent packages, then the module's own imports."""
+        """Find the imports of `python -m NAME`: first the module's parent packages, then its own imports."""
         self._begin(lambda: self._run_module(name))
 
     def _begin(self, read: object) -> None:
@@ -90,7 +88,7 @@ class Finder:
     def _after(self) -> list[str]:
         """Return the installed packages that the main file imports at its top level after parsing stopped."""
         if not self.main:
-            return []  # no packages are left over: parsing stopped in a parent package of the main module
+            return []  # return no packages: parsing stopped in a parent package of the main module
         with tokenize.open(self.main) as source:
             body = ast.parse(source.read(), self.main).body
         names: list[str] = []
@@ -132,7 +130,7 @@ class Finder:
             with tokenize.open(file) as source:
                 tree = ast.parse(source.read(), file)
         except (OSError, SyntaxError, ValueError):
-            return  # stop parsing this file: the worker will raise the same error
+            return  # stop parsing this file, because the worker will raise the same error
         local = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         here = self._here
         self._block(tree.body, package, (file, 0, name, ""), local)
@@ -177,7 +175,7 @@ class Finder:
     def _import(self, name: str, wanted: tuple[str, ...]) -> None:
         spec = self._spec(name.partition(".")[0])
         if spec is None:
-            return  # go on without this module, which is not installed: the script will fail, or handle that
+            return  # skip this module, because it is not installed: the script will fail, or handle that
         place = _place(spec)
         if place is None or installed(place):
             step: Step = ("import", name, wanted)
@@ -214,16 +212,15 @@ class Finder:
             try:
                 spec = PathFinder.find_spec(top, places)
             except KeyError:
-                # PathFinder raises KeyError for a namespace package inside a package, because it looks up the parent,
-                # which is not imported. So build the spec in this function.
+                # Build the spec here: for a namespace package inside a package PathFinder raises KeyError, because the
+                # parent is not imported.
                 spec = ModuleSpec(top, None, is_package=True)
                 spec.submodule_search_locations = [os.path.join(place, part) for place in places]
         return spec
 
 
 def _weighs(file: str) -> bool:
-    """Return whether the module's import may be slow enough to be mentioned: it is in site-packages, not in the small
-    standard library."""
+    """Return whether the module's import may be slow: the module is in site-packages, not in the standard library."""
     return installed(file) and bool({"site-packages", "dist-packages"} & set(file.split(os.sep)))
 
 
@@ -247,8 +244,9 @@ def _absolute(module: str, package: str, level: int) -> str:
 
 
 def _main_guard(node: ast.If) -> bool:
-    """Return whether the test mentions `__name__`, as in `if __name__ == "__main__":`. The body of such an `if` is not
-    scanned."""
+    """Return whether the test contains `__name__`, as in `if __name__ == "__main__":`. The body of such an `if` is
+    skipped.
+    """
     return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
 
 
@@ -299,7 +297,7 @@ def constant_filter(node: ast.stmt) -> Step | None:
 
 
 def setters(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> set[str]:
-    """Return which states (of `logging`, of `random`) this statement sets, since an import may set them too."""
+    """Return which states (`logging`, `random`) this statement sets. Imports may set them too."""
     found = set()
     for part in ast.walk(node):
         func = part.func if isinstance(part, ast.Call) else None
@@ -320,7 +318,7 @@ def _plain(node: ast.expr) -> bool:
 
 
 def _caught(handlers: list[ast.ExceptHandler]) -> str:
-    """Return which failures of an import these handlers catch: `Exception`, `ImportError` or ""."""
+    """Return which errors of an import these handlers catch: `Exception`, `ImportError` or ""."""
     names = set()
     for handler in handlers:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -335,7 +333,7 @@ def _is_environ(node: ast.expr) -> bool:
 
 
 def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> str:
-    """Return the part of this statement that may change the effect of a later import, or "" if there is none."""
+    """Return the part of this statement that may change the effect of a later import; "" if there is none."""
     for part in ast.walk(node):
         targets: list[ast.expr] = []
         if isinstance(part, (ast.Assign, ast.Delete)):
@@ -348,8 +346,8 @@ def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) ->
         func = part.func if isinstance(part, ast.Call) else None
         if isinstance(func, ast.Attribute):
             if func.attr in _CHANGERS or (func.attr == "register" and ast.unparse(func.value) == "atexit"):
-                # atexit runs the last registered function first, and imports register functions too, so the order
-                # matters.
+                # atexit runs the last registered function first, and imports register functions too, so their order
+                # counts.
                 return f"{func.attr}()"
             if func.attr in _MUTATORS and (word := _state(func.value)):
                 return word
@@ -367,12 +365,12 @@ def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) ->
 
 
 def without(local: dict[str, ast.FunctionDef], name: str) -> dict[str, ast.FunctionDef]:
-    """Return `local` without `name`, so that a recursive function is analysed only once."""
+    """Return `local` without `name`, so that a recursive function is analysed once."""
     return {other: node for other, node in local.items() if other != name}
 
 
 def _state(target: ast.expr) -> str:
-    """Return the name of the global state (`os.environ`, `sys.path` and the like) that the target denotes, or ""."""
+    """Return the name of the global state (`os.environ`, `sys.path` and the like) that the target sets, or ""."""
     node = target.value if isinstance(target, ast.Subscript) else target
     if isinstance(node, ast.Attribute) and (
         node.attr in _STATES or (node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys")

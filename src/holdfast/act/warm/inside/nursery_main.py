@@ -4,8 +4,9 @@ the supervisor exits.
 One SOCK_SEQPACKET socket connects the prewarmed process to the supervisor. Messages are marshalled tuples, since
 `marshal` is always loaded. Received: (`fork`, count), (`check`,). Sent: (`no`, reason, lesson), (`ready`, modules,
 imported, seconds, imports left to workers, lesson), (`moved`, pid) with the pidfd, (`born`, pid) with a pidfd and the
-worker's own socket, (`failed`, count, reason), (`fresh`, first changed file or empty). A *lesson* is a finding that a
-later prewarmed process of this script may use from the start."""
+worker's own socket, (`failed`, count, reason), (`fresh`, first changed file or empty). A *lesson* is an unsafe import,
+which a later prewarmed process of this script leaves out from the start.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def serve() -> bool:
     """Run the prewarmed process. Return only in a forked worker. The result is True if the user's own `sitecustomize`
     was imported."""
     control = _socket.socket(fileno=int(os.environ.pop(fork_to_worker.VARIABLE)))
-    os.environ.pop("HOLDFAST_JOB", None)  # imports see what is equal for all workers; /proc goes on to show the job
+    os.environ.pop("HOLDFAST_JOB", None)  # imports see the same value as in every worker; /proc still shows the job
     os.set_inheritable(control.fileno(), False)
     config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
     if config["pythonpath"] is None:
@@ -50,7 +51,7 @@ def serve() -> bool:
     except Unfit as error:
         control.send(marshal.dumps(("no", str(error), error.lesson)))
         os._exit(0)
-    except Exception as error:  # catch bugs of holdfast too: workers start cold, and the supervisor prints why
+    except Exception as error:  # catch bugs of holdfast too: workers then start cold, and the supervisor prints why
         control.send(marshal.dumps(("no", f"a bug of holdfast: {type(error).__name__}: {error}", None)))
         os._exit(0)
     fork_to_worker.PRINTED[:] = [_content(fd) for fd in printed]
@@ -108,9 +109,9 @@ class _Nursery:
             stream.flush()
         gc.collect()
         gc.freeze()
-        # At shutdown the interpreter collects the objects of the script's names, which runs their `__del__` and the
-        # `finally` of generators. So `__main__` must stay collectable. To collect all imports as well would cost each
-        # worker tenths of a second.
+        # At shutdown the interpreter collects the script's objects, which runs their `__del__` and the `finally` of
+        # generators. So `__main__` must stay collectable. To collect all imported modules too would cost each worker
+        # tenths of a second.
         main_module = sys.modules["__main__"]
         fork_to_worker.thaw(main_module, vars(main_module))
         self._first_fork()
@@ -123,7 +124,7 @@ class _Nursery:
         return own_one
 
     def _first_path(self) -> str | None:
-        """Return the entry that the interpreter will put first in `sys.path`, or None with `-P`."""
+        """Return the entry that the interpreter will put first in `sys.path`; None with `-P`."""
         if getattr(sys.flags, "safe_path", False):  # only Python 3.11 and later have this flag
             return None
         if self._module is not None:
@@ -133,8 +134,7 @@ class _Nursery:
         return place if os.path.isdir(place) else os.path.dirname(place)
 
     def _find(self, first_path: str | None) -> tuple[list[Any], list[Any], list[str], str, str]:
-        """Scan the script in a fork, because workers would otherwise find the scan's modules (`ast` and more)
-        imported."""
+        """Scan the script in a fork, because workers must not find the scan's modules (such as `ast`) imported."""
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -168,7 +168,7 @@ class _Nursery:
         return steps, places, files, main, left
 
     def _first_fork(self) -> None:
-        """Fork once as a trial, before the threads are checked: some libraries end their threads for a fork, so only
+        """Fork once as a trial before the threads are checked. Some libraries end their threads at a fork, so only
         threads of other libraries remain.
         """
         pid = fork()
@@ -200,7 +200,7 @@ class _Nursery:
         self._control.send(marshal.dumps(("fresh", fork_safety.changed(self._stamps))))
 
     def _peek(self) -> None:
-        """If the next request is a `check`, handle it now, while the forks are made."""
+        """Handle a `check` request now, before the forks, if it is the next request."""
         try:
             data = self._control.recv(RECEIVE, _socket.MSG_DONTWAIT | _socket.MSG_PEEK)
         except BlockingIOError:
@@ -210,8 +210,9 @@ class _Nursery:
             self._check()
 
     def _fork(self, count: int) -> bool:
-        """Fork workers from an intermediate process. That process exits, so that the supervisor adopts the workers.
-        Return True in a worker."""
+        """Fork workers from an intermediate process, which exits, so that the supervisor adopts the workers. Return
+        True in a worker.
+        """
         adopted, held = os.pipe()
         try:
             between = os.fork()
@@ -224,7 +225,7 @@ class _Nursery:
             os.close(adopted)
             self._peek()
             os.waitpid(between, 0)
-            # Close this pipe, which tells the workers that the supervisor has adopted them.
+            # Close this pipe to tell the workers that the supervisor has adopted them.
             os.close(held)
             return False
         telling, told = os.pipe()

@@ -1,4 +1,6 @@
-"""Reseeds the random generators that libraries create without a seed at import, so that they differ in each worker."""
+"""Reseeds the random generators that libraries create without a seed at import. Each worker then gets different
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-#: Instances of `random.Random` that were seeded from the system's entropy, by their id().
+#: The `random.Random` objects whose seed came from the system's entropy, by their id().
 _UNSEEDED: dict[int, Any] = {}
-#: Instances of `numpy.random.Generator` that were seeded from the system's entropy.
+#: The `numpy.random.Generator` objects whose seed came from the system's entropy.
 _NUMPY: list[Any] = []
-#: NumPy draws 128 bits if it gets no seed. So a seed of at least this size was not chosen by a person.
+#: Without a seed NumPy draws 128 bits, so no person has chosen a seed of at least this size.
 _BY_HAND = 1 << 64
 
 
@@ -38,12 +40,13 @@ class SeedWatch:
             _NUMPY[:] = _numpy_generators()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """Patch `random` as soon as it has been imported. The import system calls this, because this object is in
-        `sys.meta_path`."""
+        """Patch `random` after its import. The import system calls this method, because this object is in
+        `sys.meta_path`.
+        """
         if name != "random":
             return None
         sys.meta_path.remove(self)
-        # Take PathFinder from the module that Python itself has imported under this name.
+        # Use the PathFinder of the module that Python itself has imported under this name.
         spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
@@ -81,7 +84,7 @@ class SeedWatch:
 def _numpy_generators() -> Iterator[Any]:
     kind = getattr(sys.modules["numpy.random"], "Generator", ())
     for each in gc.get_objects():
-        # Do not use isinstance. It would read the object's `__class__`, and some lazy objects import modules then.
+        # Do not use isinstance: it reads the object's `__class__`, and some lazy objects then import modules.
         if issubclass(type(each), kind):
             entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
             if isinstance(entropy, int) and entropy >= _BY_HAND:

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-#: Limit on the number of modules of torch that are stored with an unsafe import. The next prewarmed process imports
-#: them in its place.
+#: An unsafe import is stored with at most this many modules of torch. The next prewarmed process imports them in its
+#: place.
 MOST_MODULES = 600
 
 
 class Unfit(Exception):
-    """Raised if workers cannot be forked from this process. `lesson`: the unsafe import, stored for the next prewarmed
-    process."""
+    """Raised if workers cannot be forked from this process. `lesson`: the unsafe import, for the next prewarmed
+    process.
+    """
 
     def __init__(self, why: str, lesson: dict[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -30,8 +31,7 @@ class Unfit(Exception):
 
 
 class Imports:
-    """Runs the imports that the scan of a script has found. It undoes an import that makes forks unsafe, if other
-    imports remain useful."""
+    """Runs the imports of a script. It undoes an import that makes forks unsafe, if other imports remain useful."""
 
     def __init__(self, control: Any, config: dict[str, Any], printed: tuple[int, int]) -> None:
         """Start without imports. `control`: the socket to the supervisor. `config`: the supervisor's first message.
@@ -44,11 +44,11 @@ class Imports:
         self._retreat = Retreat(control, config["supervisor"], printed)
         #: The modules imported so far.
         self._names: list[str] = []
-        #: The module names in `sys.modules` before the last import that can be undone.
+        #: The modules in `sys.modules` before the last import that can be undone.
         self._known: frozenset[str] = frozenset()
-        #: The number of imports that were done before the last import that can be undone.
+        #: The number of imports before the last one that can be undone.
         self._kept = 0
-        #: The index, among the script's steps, of the last import that can be undone.
+        #: The index of the last import that can be undone, among the script's steps.
         self._doing = 0
         self.learned: dict[str, Any] | None = None
 
@@ -59,8 +59,7 @@ class Imports:
         self._retreat.forget()
 
     def left(self) -> str:
-        """Return a sentence that names the imports that each worker must do itself, and why; "" if no import was
-        undone."""
+        """Return a sentence about the imports that each worker must do itself, and why; "" if none was undone."""
         if self.learned is None:
             return ""
         steps = self._steps[self.learned["step"] :]
@@ -75,8 +74,9 @@ class Imports:
         main: str,
         before: fork_safety.ProcessSnapshot,
     ) -> list[str]:
-        """Run the steps as the script would, and watch for reads of variables that differ between workers. Return the
-        imported modules."""
+        """Run the steps like the script. Watch for reads of variables that differ between workers. Return the imported
+        modules.
+        """
         self._steps, self._first, self._before = steps, first_path, before
         names = self._names
         environ = os.environ
@@ -103,8 +103,9 @@ class Imports:
                 return str(super().__getitem__(name))
 
         def spoiled(forked: bool) -> str:
-            """Return why the imports make forks unsafe, or "". `forked`: a fork was just made, so threads that end for
-            a fork have ended."""
+            """Return why the imports make forks unsafe; "" if they do not. `forked`: a fork was just made, so threads
+            that end at a fork have ended.
+            """
             doing[0] = ""
             if what := was_set.by_imports():
                 return f"what is imported sets {what}, which the script has set before that import"
@@ -124,7 +125,7 @@ class Imports:
         was_set = fork_safety.ScriptSettings()
         given = [("import", name, ()) for name in self._preload]
         asked = [*((main, 1, "__main__", "") for _ in given), *places]
-        # Set the main module's file, because libraries decide by it whether Python is interactive.
+        # Set the main module's file, because libraries treat Python as interactive without it.
         main_module = vars(sys.modules["__main__"])
         main_module["__file__"] = main
         try:
@@ -165,7 +166,7 @@ class Imports:
             del main_module["__file__"]
         told.take_back()
         for name, value in set_by_script.items():
-            # Restore the old value: the script will set the variable itself.
+            # Restore the old value, because the script will set the variable itself.
             environ.pop(name, None)
             if value is not None:
                 environ[name] = value
@@ -175,14 +176,15 @@ class Imports:
         return names
 
     def _may_bring_much(self, name: str) -> bool:
-        """Return whether an import may be large: its module is not imported yet, and is not in the standard library."""
+        """Return whether an import may be large: the module is not imported yet, and is not in the standard library."""
         top = name.partition(".")[0]
         # stdlib_module_names is missing in Python 3.9.
         return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())
 
     def _keep_spare(self, number: int, spoiled: Callable[[bool], str]) -> dict[str, Any] | None:
-        """Before the import with this number: check the previous import, and fork a backup process. If this import must
-        be left out, return the stored finding about it."""
+        """Check the previous import and fork a backup process, before the import with this number. If that import is
+        known to be unsafe, return the stored lesson about it.
+        """
         known = self._lesson
         if known is not None and (known["step"], known["name"]) == (number, self._steps[number][1]):
             stamp = known["stamp"]
@@ -203,17 +205,17 @@ class Imports:
         return None
 
     def _torch_alone(self, lesson: dict[str, Any], place: Any) -> None:
-        """Import the modules of torch that the undone import would have loaded."""
+        """Import the modules of torch that the unsafe import would have loaded."""
         for name in lesson["modules"]:
             if name not in sys.modules:
                 try:
                     self._import(name, (), place, asked=False)
                 except Unfit:
-                    return  # leave this import to the workers, because it depends on the undone one
+                    return  # leave this import to the workers, because it depends on the unsafe one
                 self._names.append(name)
 
     def _give_way(self, why: str) -> NoReturn:
-        """Undo the last import by letting the backup process take over. Raise `Unfit` if that would be useless."""
+        """Undo the last import: let the backup process take over. Raise `Unfit` if that is useless."""
         name = self._steps[self._doing][1] if self._steps else ""
         lesson = None
         if self._retreat.is_open():
@@ -240,9 +242,9 @@ class Imports:
             exec(code, {"__name__": module, "__file__": file, "name": name, "wanted": wanted})
         except (
             BaseException
-        ) as error:  # an import may raise anything, SystemExit included; the worker will raise it too
+        ) as error:  # an import may raise any exception, even SystemExit; the worker will raise it too
             if isinstance(error, {"Exception": Exception, "ImportError": ImportError}.get(caught, ())):
-                return  # ignore the failure, because the script handles it itself
+                return  # ignore the failure, because the script handles it
             said = "--preload " if asked else ""
             raise Unfit(f"importing {said}{name} failed: {type(error).__name__}: {error}") from None
 
@@ -255,6 +257,6 @@ class Imports:
 
 
 def few(names: list[str]) -> str:
-    """Return the first four top-level packages of these modules as text, with the number of the others."""
+    """Return the first four top-level packages of these modules as text, and how many more there are."""
     tops = list(dict.fromkeys(name.partition(".")[0] for name in names))
     return ", ".join(tops[:4]) + (f" and {len(tops) - 4} more" if len(tops) > 4 else "") or "nothing"

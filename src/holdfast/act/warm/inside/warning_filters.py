@@ -9,12 +9,11 @@ if TYPE_CHECKING:
 
 
 class Filters:
-    """Sets the script's warning filters for the imports that follow them in the script, and removes the filters at the
-    end."""
+    """Sets the script's warning filters for the imports after them, and removes the filters at the end."""
 
     def __init__(self) -> None:
         self._module: Any = None
-        #: The filters that were set before the script's first one.
+        #: The filters from before the script's first one.
         self._before: list[Any] = []
         self._of_script: list[Any] = []
 
@@ -29,8 +28,9 @@ class Filters:
         self._of_script += [each for each in warnings.filters if each not in had]
 
     def take_back(self) -> None:
-        """Remove the script's filters, which the script will set itself. Keep the filters that imports added, before
-        the original ones."""
+        """Remove the script's filters, because the script will set them itself. The filters that imports added stay,
+        before the original ones.
+        """
         if self._module is None:
             return
         now = list(self._module.filters)
