@@ -1,5 +1,5 @@
-"""Computes how far a running attempt is (its step, its steps per second and the time of its last output) from the files
-of its ranks on this machine.
+"""Computes the progress of a running attempt from its ranks' files on this machine: the step, the steps per second, and
+the time of the last output.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.record.job_views import JobState, JobView
 from holdfast.record.local_time import ago
 from holdfast.record.timed_logs import Span, read_on, timed_pieces
 
-#: Limit on the number of ranks whose files are examined.
+#: At most this many ranks' files are read.
 MOST_RANKS = 4096
-#: Number of bytes at the end of a worker's log that are searched for step counts.
+#: This many bytes at the end of a worker's log are searched for step counts.
 _TAIL_BYTES = 64 << 10
-#: Number of characters at the end of a progress bar that are searched for its steps per second.
+#: This many characters at the end of a progress bar are searched for its steps per second.
 _BAR_CHARS = 400
 #: Matches the speed that tqdm's progress bars print: `3.05it/s`, or `1.20s/it` below one step per second.
 _BARS_PACE = Lazy(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>it/s|s/it)")
@@ -33,8 +33,8 @@ class AttemptProgress(Noun, frozen=True, kw_only=True):
     """The progress of a running attempt. None means unknown."""
 
     attempt: int
-    #: The lowest step that a rank reported with `holdfast.progress`, else the last step in the output of the first rank
-    #: that prints steps.
+    #: The lowest step that a rank reported with `holdfast.progress`. Without such reports, the last step in the output
+    #: of the first rank that prints steps.
     step: int | None = None
     #: The total number of steps, or the number of steps in this epoch.
     total: int | None = None
@@ -79,8 +79,8 @@ def progress_of(home: Path, view: JobView) -> AttemptProgress | None:
 
 
 def signs_of(attempt: Path) -> tuple[dict[Path, tuple[int, float]], list[float]]:
-    """Return rank directory → (last step, time of that step) for each rank on this machine, and the modification times
-    of the log files that are not empty.
+    """Return rank directory → (last step, time of that step) for each rank on this machine. Also return the
+    modification times of the log files that are not empty.
     """
     steps: dict[Path, tuple[int, float]] = {}
     heard: list[float] = []
@@ -128,8 +128,8 @@ def _reported_pace(rank: Path) -> float | None:
 
 
 def _in_output(attempt: Path, known: AttemptProgress) -> Iterator[AttemptProgress]:
-    """Yield the progress that is read from the output of the first rank that prints step counts. `known`: the attempt,
-    and the time of its last output.
+    """Yield the progress in the output of the first rank that prints step counts. `known`: the attempt, and the time of
+    its last output.
     """
 
     def number(folder: Path) -> int:
@@ -165,7 +165,7 @@ def _end_of(path: Path) -> list[Span]:
 
 
 def _counted(spans: Sequence[Span]) -> tuple[Count, float | None] | None:
-    """Return the most informative count in the output (a step is preferred to an epoch), and the epoch. Return None if
+    """Return the most informative count in the output, and the epoch; a step is preferred to an epoch. Return None if
     no printed number rises.
     """
     counts = [count for count in counts_in("".join(map(_text, spans))) if not count.alone]
@@ -177,8 +177,8 @@ def _counted(spans: Sequence[Span]) -> tuple[Count, float | None] | None:
 
 
 def _printed_pace(spans: Sequence[Span], wanted: Count) -> float | None:
-    """Return the steps per second in the output (`spans`), between the first and the last printed value of the count
-    `wanted`, else the speed that a progress bar printed; None if neither is known.
+    """Return the steps per second between the first and the last printed value of the count `wanted` in `spans`.
+    Without them return the speed that a progress bar printed; None if neither is known.
     """
     epoch: float | None = None
     first: tuple[float, Count] | None = None

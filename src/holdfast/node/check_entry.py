@@ -1,5 +1,5 @@
-"""The entry point of pre-checks. It selects the checks, runs them once before a job, and repeats some of them during
-the job.
+"""The entry point of pre-checks. It selects the checks, runs them before a job, and repeats some of them during the
+job.
 
 `CheckRound` and `CheckWatch` never block. Their caller (the node, or `run_round` for the command line) polls `fileno()`
 until `next_wake()`, then calls `handle_ready(now)`. Every check runs in a forked process.

@@ -1,7 +1,7 @@
-"""Looks for checkpoints while an attempt runs, shortly after workers have printed output.
+"""Looks for checkpoints of a running attempt, shortly after its workers have printed output.
 
-The scan comes a moment after the output, because a program that prints "saving" opens its file only then. A silent job
-costs nothing. The longer a scan takes, the longer is the pause before the next one.
+The scan comes a moment after the output, because a program opens its file only after it has printed "saving". A silent
+job is not scanned. The pause after a scan grows with the time that the scan took.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Seconds from a worker's output to the scan for checkpoints.
 AFTER_S = 0.25
-#: Minimum time between two scans, in seconds. After a slow scan the pause is longer, so that scans use at most 1 % of a
-#: core.
+#: Shortest time between two scans, in seconds. After a slow scan the pause is longer, so that scans use at most 1 % of
+#: a core.
 GAP_S = 5.0
 COST_FACTOR = 100.0
 
@@ -29,7 +29,7 @@ class CheckpointPoller:
     """Looks for finished checkpoints of one attempt after another.
 
     `heard_at()` returns the time of the workers' latest output. `pids()` returns rank → pid of the living workers.
-    `ours`: holdfast's directories, whose files are not checkpoints. `clock()` returns the present time.
+    `ours`: holdfast's directories; their files are not checkpoints. `clock()` returns the present time.
     """
 
     def __init__(
@@ -50,13 +50,11 @@ class CheckpointPoller:
         self._running = False
 
     def entered(self, phase: Phase, now: float) -> None:
-        """Handle a new phase of the gang. When the gang is about to be stopped, check the files that were open for
-        writing at the last scan.
-        """
+        """Handle a new phase of the gang. Before a stop, check the files that were open for writing at the last scan."""
         if phase is Phase.PREPARING:
             self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:
-            # A fast worker may print before all workers are up. Its output counts, because it belongs to this attempt.
+            # A fast worker may print before all workers are up. Its output belongs to this attempt, so it counts.
             self._running, self._gap_s = True, 0.0
         elif self._running:
             self._running, self._due = False, None

@@ -1,10 +1,9 @@
-"""The disk cleaner watches the file systems that a job uses. If they are too full, it asks to stop the job that uses
-the most.
+"""The disk cleaner watches the file systems of a job. If one is too full, the job that uses most of it is stopped.
 
-It is off unless configured (`--disk-limit`). Every supervisor watches for its own job, and writes into the job's
-directory which files belong to the job (`disk_shares`). When the limit is exceeded, each supervisor measures all jobs,
-including stopped ones. The supervisor of the largest job stops that job and gives the numbers as the reason (OpenPAI's
-exit 198). A lock lets one supervisor decide at a time, so that never two jobs stop at once.
+It is off unless configured (`--disk-limit`). Every supervisor watches for its own job, and lists the job's files in a
+file in the job's directory (`disk_shares`). Above the limit each supervisor measures all jobs, stopped ones too. The
+supervisor of the largest job stops that job, with the numbers as the reason (OpenPAI's exit 198). A lock lets only one
+supervisor decide at a time, so that two jobs never stop at once.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from holdfast.safe_files import open_file
 from holdfast.settings.value_kinds import DiskLimit as Limit
 
 EVERY_S = 10.0
-#: Seconds until the next check while another job decides, or while this job is stopping and may still write.
+#: Seconds until the next check while another job decides, or while this job is being stopped and may still write.
 SOON_S = 1.0
 LOCK_NAME = ".disk-cleaner.lock"
 
 
 class DiskCleaner:
-    """Watches the file systems of one job's directories, and requests the job's stop if it uses the most."""
+    """Watches the file systems of one job's directories, and requests the job's stop if it uses the most of a full one."""
 
     def __init__(
         self,
@@ -46,8 +45,8 @@ class DiskCleaner:
         """Start to watch.
 
         `limit`: the disk limit. `job_dir`: the job's directory. `places`: directories that the job writes to. `own`:
-        directories that only this job uses, counted as a whole. `pids()`: the job's processes. `say` prints a message
-        to the user.
+        directories that only this job uses; their whole content counts. `pids()`: the job's processes. `say`: prints a
+        message to the user.
         """
         self._limit = limit
         self._job_dir = job_dir
@@ -55,7 +54,7 @@ class DiskCleaner:
         self._pids = pids
         self._say = say
         self._shares = DiskShares(job_dir, tuple(str(path) for path in own))
-        # Create this job's share file; it shows other jobs that the disk cleaner may stop this job.
+        # Create this job's share file. With it, other jobs know that the disk cleaner may stop this job.
         self._shares.note({})
         self._next_at = now + EVERY_S / 10
         self._asked = False
@@ -99,8 +98,8 @@ class DiskCleaner:
         return limit.inodes is not None and use.used_inodes > limit.inodes
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
-        """Request this job's stop if it uses the most disk space. If two jobs use the same amount, stop the one with
-        the higher id (the newer one).
+        """Request this job's stop if it uses the most disk space. Of two equal jobs, the one with the higher id (the
+        newer one) stops.
         """
         users = self._shares.users(use.device)
         for text in self._shares.news:
@@ -181,7 +180,7 @@ def _percent(share: float) -> str:
 
 @contextmanager
 def _turn(home: Path) -> Iterator[bool]:
-    """Yield whether this job may decide now which job is stopped: only one job decides at a time.
+    """Yield whether this job may decide now which job stops, because only one job may decide at a time.
 
     This never blocks. If no lock is possible (the disk is full, or the file system has no locks), the job may decide.
     """

@@ -1,10 +1,9 @@
-"""Measures the share of a disk that each job uses. Every job writes a "share": a file that lists what belongs to the
-job.
+"""Measures each job's share of a disk. Every job lists the directories and files that belong to it in a share file.
 
-A share lists a job's directories and the files that its processes were writing at a scan. The deciding job measures all
-shares itself at one moment, so deleted files do not count. When the cleaner stops a job, the job renames its share,
-which needs no room on a full disk; a renamed share counts as long as its files remain. Any other share counts as long
-as its job lives.
+A share lists a job's directories, and the files that its processes were writing at a scan. The deciding job measures
+all shares at one moment, so deleted files do not count. If the cleaner stops a job, the job renames its share file,
+which needs no room on a full disk. A renamed share counts while its files exist. Any other share counts while its job
+lives.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from holdfast.untrusted import Malformed, json_as
 
 SHARE_NAME = "disk-share.json"
 STOPPED_NAME = "disk-share-stopped.json"
-#: Limit on the written files that are remembered for each job; the latest ones are kept.
+#: The latest this many written files of each job are remembered.
 MOST_WRITTEN = 10_000
 SHARE_BYTES = 32 << 20
-#: A job on another host counts as live for this many seconds after the last update of its share file. (This host cannot
-#: see the lock of such a job.)
+#: A job on another host counts as live for this many seconds after the last update of its share file, because this host
+#: cannot see its lock.
 SILENT_S = 60.0
 
 
@@ -46,9 +45,9 @@ class User(Noun, frozen=True, kw_only=True):
     job: str
     size_bytes: int
     inodes: int
-    #: True if the disk cleaner stopped the job.
+    #: Whether the disk cleaner stopped the job.
     stopped: bool = False
-    #: True if the job has a disk limit, so that the cleaner may stop it.
+    #: Whether the job has a disk limit, so that the cleaner may stop it.
     limited: bool = True
 
 
@@ -61,7 +60,7 @@ class DiskShares:
         self._files: dict[str, int] = {}
         self._path = job_dir / SHARE_NAME
         self._written = b""
-        #: Ids of ended jobs that the disk cleaner did not stop. Their files never count again.
+        #: The ids of ended jobs that the disk cleaner did not stop. Their files do not count any more.
         self._over: set[str] = set()
         self._told: set[Path] = set()
         #: Messages about share files that cannot be read.
@@ -69,19 +68,19 @@ class DiskShares:
 
     @property
     def files(self) -> Mapping[str, int]:
-        """Return path → inode number of the files that this job was seen writing and that existed at the last scan."""
+        """Return path → inode number of the files that this job wrote and that existed at the last scan."""
         return self._files
 
     def note(self, written: Mapping[str, int]) -> None:
-        """Add the written files to this job's share file. Rewrite the share file only if its content changed; otherwise
-        update its modification time.
+        """Add the written files to this job's share file. If its content stays the same, only update its modification
+        time.
         """
         known = {**still_there(self._files), **written}
         self._files = dict(list(known.items())[-MOST_WRITTEN:])
         data = encode(DiskShare(directories=self._directories, files=self._files))
         try:
             if data == self._written:
-                os.utime(self._path)  # a new modification time shows other hosts that this job lives
+                os.utime(self._path)  # the new modification time shows other hosts that this job lives
                 return
             fresh = self._job_dir / f".{self._path.name}"
             write_file(fresh, data)
@@ -95,17 +94,17 @@ class DiskShares:
         try:
             self._path.rename(self._job_dir / STOPPED_NAME)
         except OSError:
-            # Ignore a missing share file: the disk was full from the start, and this job's files will not count after
-            # the job's end.
+            # Ignore a missing share file: the disk was full from the start, and this job's files do not count after its
+            # end.
             return
         self._path = self._job_dir / STOPPED_NAME
 
     def withdraw(self) -> None:
-        """Remove this job's share file, because the job ends and the disk cleaner did not stop it."""
+        """Remove this job's share file, because the job ends without a stop by the disk cleaner."""
         self._path.unlink(missing_ok=True)
 
     def users(self, device: int) -> list[User]:
-        """Return how much of the file system `device` (`st_dev`) is used by this job and by each other job that
+        """Return how much of the file system `device` (`st_dev`) each job uses: this one, and every other job that
         counts.
         """
         mine = DiskShare(directories=self._directories, files=self._files)
@@ -117,7 +116,7 @@ class DiskShares:
         live = {path for _, share, stopped, _ in found if not stopped for path in share.files}
         users = []
         for job, share, stopped, limited in found:
-            # If both a live job and a stopped job list a file, the file counts for the live job.
+            # A file in the lists of a live job and a stopped job counts for the live one.
             files = {path: node for path, node in share.files.items() if not stopped or path not in live}
             if stopped:
                 files = still_there(files)
@@ -133,12 +132,12 @@ class DiskShares:
         yield from (path for path in found if path != self._job_dir and path.name not in self._over)
 
     def _share_of(self, directory: Path) -> tuple[DiskShare, bool, bool] | None:
-        """Return the share of another job (`directory`: the job's directory), whether the disk cleaner stopped that
-        job, and whether that job has a disk limit. Return None if the job does not count.
+        """Return another job's share, whether the disk cleaner stopped that job, and whether that job has a disk limit.
+        `directory`: the job's directory. Return None if the job does not count.
         """
         life = life_of(directory)
         share = self._read(directory / SHARE_NAME)
-        # Read the stopped job's file after the share file: a job that is stopped meanwhile renames its share file
+        # Read the stopped job's file after the share file, because a job that stops meanwhile renames its share file
         # before it ends.
         if (stopped := self._read(directory / STOPPED_NAME)) is not None:
             return stopped, True, True
@@ -162,8 +161,8 @@ class DiskShares:
         return written_files(descendants(supervisor.pid))
 
     def _is_fresh(self, path: Path) -> bool:
-        """Return whether another job's share file was updated recently. Its age is measured against our own share file,
-        because the file system's clock sets both times.
+        """Return whether another job's share file is recent. Compare it with our own share file, because the file
+        system's clock dates both.
         """
         try:
             return self._path.stat().st_mtime - path.stat().st_mtime < SILENT_S
@@ -184,6 +183,6 @@ class DiskShares:
 
 
 def _logs(directory: Path) -> tuple[str, ...]:
-    """Return the job's log directory if it is outside the job's directory."""
+    """Return the job's log directory if it is not in the job's directory."""
     link = directory / "logs"
     return (os.path.realpath(link),) if link.is_symlink() else ()

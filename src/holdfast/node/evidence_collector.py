@@ -1,6 +1,4 @@
-"""Collects the evidence about an attempt whose workers have ended: logs, OOM kills, kernel lines, progress and error
-files.
-"""
+"""Collects the evidence about an ended attempt: logs, OOM kills, kernel lines, progress and error files."""
 
 from __future__ import annotations
 
@@ -31,20 +29,20 @@ if TYPE_CHECKING:
     from holdfast.observe.output_pump import OutputPump
 
 
-#: Limit on the number of workers whose logs are searched far back. For other workers, only the end of each log is read.
+#: The logs of at most this many workers are searched far back. Of other workers only the end of each log is read.
 DEEP_WORKERS = 4
 #: The logs of this many first ranks are searched for step and epoch counts. So are the logs of the last rank and of the
 #: first ranks to die.
 COUNTING_WORKERS = 2
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
-#: A file's modification time may be this many seconds too early, because a file system uses the time of the kernel's
+#: A file's modification time may be this many seconds too early, because the file system uses the time of the kernel's
 #: last tick.
 FILE_CLOCK_S = 0.01
 
 
 class Collector:
-    """Reads the files of one job's workers. It never raises: facts from an unreadable file stay unknown."""
+    """Reads the files of one job's workers. It never raises: if a file is unreadable, its facts are missing."""
 
     def __init__(
         self,
@@ -57,8 +55,8 @@ class Collector:
         """Set up the collector.
 
         `logs`: the directory that contains the attempts' log directories. `output`: the workers' output. `machine`:
-        finds OOM kills and kernel log lines. `store_trouble(attempt)` returns why the workers' rendezvous store failed,
-        or "".
+        finds OOM kills and kernel log lines. `store_trouble(attempt)`: returns why the workers' rendezvous store
+        failed; "" if it worked.
         """
         self._logs = logs
         self._output = output
@@ -68,8 +66,8 @@ class Collector:
         self._container_status = launch.container_status
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
-        """Return the owner's evidence `known` with this node's evidence added. The logs of a completed attempt are not
-        read, so that it ends fast.
+        """Return the owner's evidence `known` with this node's evidence added. A completed attempt must end fast, so
+        its logs are not read.
 
         `since`: the attempt's start; older files are ignored.
         """
@@ -123,8 +121,8 @@ class Collector:
         )
 
     def _with_words(self, worker: WorkerEvidence, directory: Path) -> WorkerEvidence:
-        """Add a failed worker's error file, and the complete end of its output. The owner's evidence has only an
-        excerpt of that output.
+        """Add a failed worker's error file, and the whole end of its output. The owner has only an excerpt of that
+        output.
         """
         ended = worker.exit
         if ended is None or ended.ok:
@@ -137,16 +135,14 @@ class Collector:
 
 
 def error_files(spec: JobSpec) -> dict[str, Path]:
-    """Return role → path of the error file, for the roles whose environment sets that path
-    (TORCHELASTIC_ERROR_FILE).
-    """
+    """Return role → path of the error file, for the roles whose environment sets TORCHELASTIC_ERROR_FILE."""
     named = {role.name: role.env.get("TORCHELASTIC_ERROR_FILE", "") for role in spec.roles}
     return {role: Path(path) for role, path in named.items() if path}
 
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
-    """Add the step counts that the first ranks, the last rank and the ranks in `first` printed. Usually the first or
-    the last rank prints such counts.
+    """Add the printed step counts of the first ranks, the last rank and the ranks in `first`. Usually the first or the
+    last rank prints them.
     """
     ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
     return tuple(
@@ -158,18 +154,16 @@ def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[Wo
 
 
 def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> HangEvidence:
-    """Add the stacks that hung workers printed when they were killed with SIGABRT, if no sample of the hang contains
-    stacks.
-    """
+    """Add the stacks that hung workers printed on SIGABRT, if no sample of the hang has stacks."""
     if any(thread.frames for look in hang.looks for shot in look for thread in shot.threads):
         return hang
-    # Only workers that SIGABRT ended: a worker that exited for another reason may have printed its stack long before.
+    # Use only workers that SIGABRT ended. Another worker may have printed its stack long before.
     said = {
         worker.rank: worker.stderr.text
         for worker in workers
         if worker.stderr is not None and worker.exit is not None and worker.exit.signal == signal.SIGABRT
     }
-    # The ranks did not move between the samples, so these stacks are valid for each sample.
+    # The ranks did not move between the samples, so these stacks are valid for all samples.
     looks = [rare_parts.python_stacks.with_last_words(look, said) for look in hang.looks]
     if looks == list(hang.looks):
         return hang
@@ -181,9 +175,7 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
 
 
 def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
-    """Return the ranks whose logs are searched far back for the cause: those that died first and those that still
-    hang.
-    """
+    """Return the ranks whose logs are searched far back for the cause: the first to die, and those that still hang."""
 
     def when(worker: WorkerEvidence) -> tuple[float, int]:
         ended = worker.exit
@@ -196,8 +188,8 @@ def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
 def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> LogExcerpt | None:
     """Return the excerpt of a worker's log file, or the end of its output in memory if the file is missing or empty.
 
-    `source`: the name of the worker and the stream. `share`: the number of workers whose logs (two files each) are
-    searched far back; they share the limit on scanned bytes. 0: read only the end of the log.
+    `source`: the name of the worker and the stream. `share`: how many workers' logs (two files each) share the limit on
+    scanned bytes; 0: read only the end of the log.
     """
     try:
         if path.is_file() and path.stat().st_size:
@@ -229,11 +221,11 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
 
 
 def _beside(directory: Path) -> Iterator[Path]:
-    """Yield the `*.pai.error` files in the directory that contains the attempts' log directories, and in its other
+    """Yield the `*.pai.error` files in the directory above the attempts' log directories, and in its other
     subdirectories.
     """
     try:
-        # A job with a thousand attempts has a thousand directories, so read only their names.
+        # Read only the names, because a job with a thousand attempts has a thousand directories.
         with os.scandir(directory) as entries:
             names = [entry.name for entry in entries]
     except OSError:
@@ -253,8 +245,8 @@ def _written_since(path: Path, since: float) -> bool:
 
 
 class MachineLog:
-    """The OOM kills and kernel log lines of one node. Each entry names the node, because two nodes may have processes
-    with equal pids.
+    """The OOM kills and kernel log lines of one node. Each entry names the node, because processes of two nodes may
+    have equal pids.
 
     `node`: this node's name. `groups`: the job's control groups. `kernel`: the kernel log.
     """
@@ -266,14 +258,14 @@ class MachineLog:
         self._memory: MemoryWatch | None = None
 
     def begin(self) -> None:
-        """Store the present OOM kill counters. Call this before an attempt starts."""
+        """Store the present OOM kill counters, before an attempt starts."""
         self._memory = MemoryWatch(self._groups.container, self._kernel)
 
     def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
         """Return the OOM kills of the attempt's workers since `since`, and remove the attempt's control groups.
 
-        Return no OOM kills if an earlier agent prepared the attempt, because this agent did not read the counters at
-        the attempt's start.
+        If an earlier agent prepared the attempt, return none, because this agent has no counters from the attempt's
+        start.
         """
         groups = self._groups.memory_groups(evidence.attempt)
         kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)
@@ -281,7 +273,7 @@ class MachineLog:
         return tuple(replace(kill, node=self._node) for kill in kills)
 
     def lines(self, evidence: AttemptEvidence, since: float) -> tuple[Evidence, ...]:
-        """Return the kernel log's lines since `since` that name a worker's process or a device."""
+        """Return the kernel log's lines since `since` about a worker's process or a device."""
         pids = frozenset(pid for known in _pids_of(evidence).values() for pid in known)
         lines = self._kernel.lines(since, pids=pids)
         return tuple(replace(line, node=self._node) for line in lines)

@@ -1,4 +1,6 @@
-"""Computes the exit status of `holdfast run`, and writes the file from which a container engine reads why it failed."""
+"""Computes the exit status of `holdfast run`, and writes the cause of a failure to the file that a container engine
+reads.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def status_of(report: ExitReport, users: bool) -> int:
 
 
 def refused(environment: Mapping[str, str], code: int, reason: str, solution: str) -> None:
-    """Write why a task was refused before its start to the file that the container engine reads. This never raises."""
+    """Write why a task was refused before its start to the file for the container engine. This never raises."""
     place = environment.get("HOLDFAST_TERMINATION_LOG")
     if not place or "HOLDFAST_ATTEMPT" in environment:
         return
@@ -42,9 +44,7 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
 
 
 def for_engine(place: Path, report: ExitReport, logs: Path) -> None:
-    """Write the job's failure to the file that a container engine reads. Empty the file after success. Raises
-    OSError.
-    """
+    """Write the job's failure to the file for the container engine; empty the file after a success. Raises OSError."""
     data = b""
     if report.code:
         try:

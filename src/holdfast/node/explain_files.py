@@ -43,17 +43,17 @@ __all__ = [
     "signal_of",
 ]
 
-#: This many bytes at the end of a log are always part of the excerpt.
+#: The excerpt always has this many bytes of a log's end.
 TAIL_BYTES = 64 << 10
-#: Limit on the bytes of the excerpt from the end of a log without progress messages. The limit is high, because after
-#: one death a thousand ranks may print messages.
+#: The excerpt has at most this many bytes of the end of a log without progress messages. The limit is high, because a
+#: thousand ranks may print messages after one death.
 MOST_TAIL_BYTES = 1 << 20
-#: Limit on the bytes scanned in the logs of all workers together, between a death and its report.
+#: Between a death and its report, at most this many bytes of all workers' logs together are scanned.
 LIVE_BYTES = 256 << 20
 
 
 def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt:
-    """Return the part of a worker's log to keep: its end, and the text around earlier lines that match a rule of the
+    """Return the part of a worker's log to keep: its end, and the text around earlier lines that match a row of the
     catalogue.
 
     The log may have any size; at most its last `scan_bytes` are scanned. Raises OSError if it cannot be read. `source`:
@@ -71,20 +71,18 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
 
 
 def _end_of(path: str, most_bytes: int) -> bytes:
-    """Return the end of the log's previous file, to which it was rotated. A message about a death often begins there
-    and ends in the present file.
-    """
+    """Return the end of the file before this one, if the log was rotated. A message about a death often begins there."""
     try:
         with opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
             return file.read(most_bytes)
     except OSError:
-        return b""  # the previous file does not exist: usually the log was not rotated
+        return b""  # there is no file before this one: usually the log was not rotated
 
 
 def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
-    """Add to an excerpt the year and time zone that the log's timestamps lack. They come from the file's modification
-    time.
+    """Add the year and the time zone that a log's timestamps lack to its excerpt. They come from the file's
+    modification time.
     """
     return replace(kept, written_at=written_at, utc_offset_s=time.localtime(written_at).tm_gmtoff)
 
@@ -97,11 +95,11 @@ def explain_files(
     catalogue: Catalogue | None = None,
     stdin: BinaryIO | None = None,
 ) -> ExitReport:
-    """Return the report of a failure from logs alone. Each file (`-`: standard input) is the log of one rank or of the
-    whole job.
+    """Return the report of a failure from logs alone. Each file is the log of one rank or of the whole job; `-`:
+    standard input.
 
-    `exit_code` and `signal` are typed by the user, because a log does not contain them. Raises `BadUsage` for a file
-    that is missing, unreadable or a directory.
+    The user types `exit_code` and `signal`, because a log has neither. Raises `BadUsage` for a file that is missing,
+    unreadable or a directory.
     """
     matcher = Matcher(catalogue) if catalogue is not None else built_in()
     workers = []
@@ -114,7 +112,7 @@ def explain_files(
 
 
 def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None, int | None]:
-    """Turn the typed exit status and signal name into numbers, of which at most one is not None. Raises `BadUsage`."""
+    """Convert the typed exit status and signal name to numbers; at most one is not None. Raises `BadUsage`."""
     number: int | None = None
     if signal_name is not None:
         number = number_of(signal_name)
@@ -124,7 +122,7 @@ def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None
             )
     if exit_code is not None:
         typed = exit_code
-        # accept a larger or negative status too, as PBS, wait(2), Python and Windows show it
+        # Accept larger and negative statuses too, because PBS, wait(2), Python and Windows show such.
         if not 0 <= typed <= 255:
             told = signal_of(typed)
             number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
@@ -145,7 +143,7 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
         if place is None or first is None or first.log is None or rank_of_name(str(path)) is None:
             places[str(path.parent)] = len(found)
             found.append(worker)
-        elif stream == "stderr":  # make stderr the main log, because messages about a failure are in stderr
+        elif stream == "stderr":  # make stderr the main log, because failures are reported there
             found[place] = replace(first, log=worker.log, stdout=first.log, exit=first.exit or worker.exit)
         else:
             found[place] = replace(first, stdout=worker.log, exit=first.exit or worker.exit)
@@ -154,7 +152,7 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
 
 def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
     """Return the exit rows of these files (in holdfast's or OpenPAI's format) followed by the built-in rows, and a
-    message for each row left out.
+    message for each row that was left out.
 
     Raises `BadUsage` for a file that cannot be read or has no rows.
     """
@@ -200,7 +198,7 @@ def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogE
             )
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            # A pipe (`<(kubectl logs …)`) is written while it is read, so the present time is the time of its text.
+            # A pipe (`<(kubectl logs …)`) is written while it is read, so its text is from now.
             written_at = status.st_mtime if stat.S_ISREG(status.st_mode) else time.time()
             return _dated(_scan(_blocks(file), name, matcher), written_at)
     except FileNotFoundError:
@@ -217,7 +215,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
     if offset == 0 and skipped == 0 and (document := _document(tail)):
         tail = document
     if len(tail) > 4 * TAIL_BYTES:
-        # The program survived everything before its last progress message, so keep only the text after that message.
+        # The program survived everything before its last progress message, so keep only the text after it.
         begin = min(max(0, matcher.last_progress(tail) - TAIL_BYTES), len(tail) - TAIL_BYTES)
         begin = tail.rfind(b"\n", 0, begin) + 1
         line += tail.count(b"\n", 0, begin)
@@ -234,7 +232,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield blocks of UTF-8 text. Each ends with a whole line, unless a line is longer than a block."""
+    """Yield blocks of UTF-8 text. A block ends with a whole line, unless a line is longer than a block."""
     first = file.read(4096)
     read: Callable[[], bytes]
     if first[:2] == b"\x1f\x8b":
@@ -250,7 +248,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
                 try:
                     out = inflate.decompress(pending)
                 except zlib.error:
-                    return b""  # ignore that the compressed file is truncated, and keep the data before the cut
+                    return b""  # the compressed file is truncated: keep the data before the cut
                 pending = inflate.unused_data if inflate.eof else b""
                 if inflate.eof:
                     return out
@@ -279,7 +277,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
             return
         end = data.rfind(b"\n") + 1
         if not end:
-            # The line is longer than a block. Yield it in blocks, without waiting for its end.
+            # The line is longer than a block, so yield it in blocks without waiting for its end.
             rest += data
             if len(rest) >= BLOCK_BYTES:
                 yield rest

@@ -1,8 +1,8 @@
-"""Loads the code that explains failures while a job runs well, so that no restart has to wait for the imports.
+"""Loads the code that explains failures while a job runs well. A restart then needs no time for imports.
 
-Explaining needs a catalogue, its patterns and re2. Loading them would delay every recovery by a tenth of a second, and
-a job that succeeds never needs them. Once a gang has run for a moment, the supervisor is idle. Then it imports them in
-small steps, one per pass of the loop, so an event waits for at most one step.
+Explaining needs a catalogue, its patterns and re2. Loading them takes a tenth of a second, and a successful job never
+needs them. When a gang has run for a moment, the supervisor is idle. It then imports them in small steps, one per pass
+of the loop, so an event waits for at most one step.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.node import rare_parts
 from holdfast.observe.step_counter import counts_in
 
-#: Seconds that a gang must have run before the first import step, so that the gang's start is not delayed.
+#: Seconds that a gang must have run before the first import step. Imports must not delay the gang's start.
 AFTER_S = 0.5
 
-#: The modules that explain a failure. Each module comes after the modules that it imports, so that each step is short.
+#: The modules that explain a failure. Each comes after the modules that it imports, so that each step is short.
 _PARTS = (
     "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
     "json", "re2",
@@ -52,11 +52,11 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 
 
 class ExplainWarmup:
-    """Imports the modules in steps. `idle()` returns whether all workers are up, so that the supervisor has little to
+    """Imports the modules in steps. `idle()`: returns whether all workers are up, so that the supervisor has little to
     do.
 
-    `first(now)` yields steps that run before the imports: work that a job needs soon, but not for its start. `say`
-    prints a message.
+    `first(now)`: yields steps before the imports, for work that a job needs soon but not at its start. `say`: prints a
+    message.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ExplainWarmup:
             self._due = now
         except StopIteration:
             self._over()
-        except Exception as error:  # catch every exception: a failure of these imports must not end the job
+        except Exception as error:  # catch every exception, because a failed import must not end the job
             self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
             self._over()
 

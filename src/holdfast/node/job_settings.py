@@ -1,7 +1,7 @@
 """Applies the settings of a job on a node: its checks, logs, fault rules and warm starts.
 
-A run resolves the settings of its job. An agent resolves them again from the owner's message, because the files that
-the settings name, and the Python of a warm start, are on the node.
+A run resolves its job's settings. An agent resolves them again from the owner's message, because the files that they
+name, and the Python for warm starts, are on the node.
 """
 
 from __future__ import annotations
@@ -22,19 +22,16 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
 
-#: Whether workers start warm unless the user says otherwise. The reasons are in
-#: docs/internals/decisions/0006-warm-default.md.
+#: Whether workers start warm by default. The reasons are in docs/internals/decisions/0006-warm-default.md.
 WARM_UNLESS_TOLD = False
 
 
 def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
-    """Return the job's launch specification with everything that settings of scope `job` decide on this node. Raises
-    `BadUsage`.
-    """
+    """Return the job's launch specification with all settings of scope `job` applied on this node. Raises `BadUsage`."""
     catalogue, notes = _catalogue(settings)
     codes, rules = settings.text("fault-codes"), settings.text("fault-rules")
     if codes or rules:
-        # Print warnings about mistakes in the fault rule files before anything starts, instead of when a fault occurs.
+        # Warn about mistakes in the fault rule files before anything starts, and not when a fault occurs.
         notes += devices.load_policy(codes, rules).warnings
     found = replace(
         launch,
@@ -62,7 +59,7 @@ def _nodes(order: NodesOrder, settings: Settings) -> NodesOrder:
 
 
 def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
-    """Return the catalogue with the user's exit rows, or None without such rows; also return messages about rows that
+    """Return the catalogue with the user's exit rows, or None without such rows. Also return messages about rows that
     are left out.
     """
     name = settings.text("exits")
@@ -73,7 +70,9 @@ def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
 
 
 def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
-    """Return this run's pre-checks. If the user turned them off, return None and do not import the checks' modules."""
+    """Return this run's pre-checks. If the user has turned them off, return None without an import of the checks'
+    modules.
+    """
     names = settings.chosen_checks()
     plugins = settings.names("plugin") or ()
     if not plugins and (names == () or (names is None and spec.checks == ())):
@@ -86,8 +85,8 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
 
 
 def _warm(launch: LaunchSpec, settings: Settings) -> WarmStartOptions | None:
-    """Return the options of warm starts, or None for cold starts. The user's options and variables override the job
-    file.
+    """Return the options of warm starts; None for cold starts. The user's options and variables take precedence over
+    the job file.
     """
     asked = settings.flag("warm")
     if asked is None:
@@ -110,9 +109,7 @@ def _cold(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
 
 
 def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
-    """If the job runs in a user's container, use the Python of its image for the process that warm workers are forked
-    from.
-    """
+    """If the job runs in a user's container, fork warm workers from the Python of its image."""
     if launch.image_python is None:
         return launch
     python = launch.image_python()

@@ -8,15 +8,13 @@ from holdfast.act.leftovers import Leftovers
 from holdfast.explain.causes.left_running import waits_for
 from holdfast.explain.text.secret_filter import without_secrets
 
-#: Seconds before the message is printed. A shorter delay is normal, for example while an output filter prints its last
+#: Seconds before the message is printed. Shorter waits are normal, for example while an output filter prints its last
 #: lines.
 AFTER_S = 1.0
 
 
 class LeftoverNotice:
-    """Prints at most one message for each attempt about processes that its ended ranks left running. `say` prints a
-    message.
-    """
+    """Prints at most one message for each attempt about leftover processes of its ended ranks. `say`: prints a message."""
 
     def __init__(self, leftovers: Leftovers, say: Callable[[str], None]) -> None:
         self._leftovers = leftovers

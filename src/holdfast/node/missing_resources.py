@@ -1,4 +1,4 @@
-"""Examines the resource that a failed attempt's workers lacked: a module, a port or disk space."""
+"""Finds out more about a resource that a failed attempt's workers lacked: a module, a port or disk space."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PORT = re.compile(r"[Pp]ort:? ?(\d{1,5})\b|\]?:(\d{2,5})\b|\('[^']*', (\d{1,5})
 _ANSWER_S = 0.5
 _SHARED = re.compile(r"shared memory|/dev/shm|Bus error|signal: Bus|SIGBUS")
 _MOST_NAMED = 4
-#: Limit on the number of lines searched for the path of a failed write.
+#: At most this many lines are searched for the path of a failed write.
 _MOST_LINES = 8
 
 
@@ -41,12 +41,12 @@ def look_around(
     held: tuple[int, str] | None = None,
     terminal_rank: int | None = None,
 ) -> HostFacts | None:
-    """Return facts about the resource that the workers lacked, or None if they lacked none.
+    """Return facts about the resource that the workers lacked; None if they lacked none.
 
-    `command`: the workers' command. `chosen`: the Python that a command without its own Python runs with. `asked_port`:
-    the port that the user chose for the rendezvous, if any. `places`: directories that the workers write to, the
-    working directory first. `held`: the port that was in use when a rank died for lack of it, and a description of the
-    process that held it. `terminal_rank`: the rank whose standard input is a terminal.
+    `command`: the workers' command. `chosen`: the Python for a command that names none. `asked_port`: the user's
+    rendezvous port, if any. `places`: directories that the workers write to, the working directory first. `held`: the
+    port that a rank needed and that was in use, and a description of the process that held it. `terminal_rank`: the
+    rank whose standard input is a terminal.
     """
     module, port, in_use = "", None, False
     no_room: list[str] = []
@@ -68,8 +68,8 @@ def look_around(
     if not module and not in_use and not no_room and not shared and not debugger:
         return None
     if in_use and port is None and held is not None:
-        # The error message does not name the port, and the port is free by now. So use the port that was found in use
-        # at the failure.
+        # The error message has no port, and the port is free by now. So use the port that was found in use at the
+        # failure.
         port = held[0]
     python = command[0]
     if python != chosen:
@@ -95,7 +95,7 @@ def look_around(
 
 
 def port_in(words: str) -> int | None:
-    """Return the port that a worker's last lines report as already in use, or None."""
+    """Return the port in use that a worker's last lines report; None if they report none."""
     lines = words.splitlines()
     return next(
         (_port_of(line, lines[max(0, at - 4) : at]) for at, line in enumerate(lines) if _IN_USE.search(line)), None
@@ -103,17 +103,16 @@ def port_in(words: str) -> int | None:
 
 
 def descendant_with_port(words: str) -> tuple[int, str] | None:
-    """Return the port that a worker's last lines report as already in use, and the descendant of this process that
-    holds it.
+    """Return the port in use that a worker's last lines report, and the descendant of this process that holds it.
 
-    Return None if no descendant holds the port. Other processes are not inspected, because the stop of all ranks waits
-    for this search.
+    Return None if no descendant holds the port. Other processes are not inspected, because all ranks' stop waits for
+    this search.
     """
     port = port_in(words)
     pid = find(port, sorted(descendants(os.getpid()))) if port is not None else None
     if port is None or pid is None:
         return None
-    # For a worker that was forked from a prewarmed process, /proc shows the environment of the prewarmed process.
+    # For a warm worker, /proc shows the environment of the prewarmed process.
     rank = proc_files.variable(pid, "RANK")
     who = f"rank {rank} of this job" if rank.isdigit() else f"{proc_files.command(pid)}, which this job started"
     return port, f"{who} (pid {pid}{about(pid)})"
@@ -126,9 +125,7 @@ def _port_of(line: str, before: Sequence[str]) -> int | None:
 
 
 def _port_above(lines: Sequence[str]) -> int | None:
-    """Return a port in use that the source lines above the error contain. Python's error message does not name the
-    port.
-    """
+    """Return a port in use from the source lines above the error, because Python's error message has no port."""
     found = [int(number) for line in lines[::-1] for number in _NUMBER.findall(line)]
     return next(iter(taken(port for port in found if 0 < port < 65536)), None)
 
@@ -141,8 +138,8 @@ def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str])
 
 
 def _answers(path: str) -> bool:
-    """Return whether a path's file system responds. Without this time limit, a call would block for ever if an NFS
-    server is lost.
+    """Return whether a path's file system responds in time. If an NFS server is lost, a direct call would block for
+    ever.
     """
     try:
         within(lambda: os.path.realpath(path), seconds=_ANSWER_S)

@@ -10,7 +10,7 @@ from holdfast.record.job_directory import JobPlace
 
 
 class NodePart(msgspec.Struct, frozen=True):
-    """The launch specification, the job's directory and the node, for one node of a job."""
+    """One node's part of a job: the launch specification, the job's directory and the node."""
 
     #: The job's launch specification on this node.
     launch: LaunchSpec

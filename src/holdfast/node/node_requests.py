@@ -51,14 +51,14 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.wire.link_interface import OwnerLink, Request
 
-#: Blames for failures of the machine. After such a failure the next attempt repeats the pre-checks, even if they have
+#: These blames are for failures of the machine. After one the next attempt repeats the pre-checks, even if they have
 #: just passed.
 _OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
 
 
 class AgentDriver:
-    """Passes commands and facts to a node's agent, and the agent's instructions to the host, which manages the
-    processes. `report` sends the agent's reports to the owner.
+    """Passes commands and facts to a node's agent, and the agent's instructions to the host, which runs the processes.
+    `report`: sends the agent's reports to the owner.
     """
 
     def __init__(self, agent: Agent, reactor: Reactor, report: Callable[[Report], None]) -> None:
@@ -68,19 +68,19 @@ class AgentDriver:
         reactor.deadlines(agent.next_wake, lambda now: self._perform(agent.tick(now), now))
 
     def serve(self, host: Host) -> None:
-        """Set the host, which manages the job's processes. Call this before the first command."""
+        """Set the host that runs the job's processes. Call this before the first command."""
         self._host = host
 
     def obey(self, command: Command, now: float) -> None:
         self._perform(self._agent.obey(command, now), now)
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass facts about processes to the agent, and carry out the instructions that it returns."""
+        """Pass facts about processes to the agent, and carry out its instructions."""
         for fact in facts:
             self._perform(self._agent.learn(fact, now), now)
 
     def _perform(self, instructions: list[Instruction], now: float) -> None:
-        """Carry out instructions. If an instruction yields facts about processes at once, pass these to the agent."""
+        """Carry out instructions. If one yields facts at once, pass them to the agent."""
         queue = deque(instructions)
         while queue:
             instruction = queue.popleft()
@@ -102,7 +102,7 @@ class NodeParts(msgspec.Struct, frozen=True):
     machine: MachineLog
     #: Shows the workers' output.
     output: WorkerOutput
-    #: The workers' rendezvous store, or None.
+    #: The workers' rendezvous store; None if the job has none.
     store: Store | None
     #: Handles signals.
     signals: SignalHandler
@@ -111,9 +111,9 @@ class NodeParts(msgspec.Struct, frozen=True):
     faults: DeviceFaults
     #: Looks for checkpoints.
     checkpoints: CheckpointPoller
-    #: Requests the job's stop if a stop file orders it.
+    #: Requests the job's stop if a stop file demands it.
     stops: StopFiles
-    #: Runs checks during the job, or None.
+    #: Runs checks during the job; None if there are none.
     during: DuringChecks | None
     sidecars: NodeSidecars | None
 
@@ -121,8 +121,8 @@ class NodeParts(msgspec.Struct, frozen=True):
 class NodeRequests:
     """Carries out the owner's requests with a node's parts.
 
-    `link`: the connection to the owner. `hands`: passes commands to the node's agent. `write_agg` writes OpenPAI's exit
-    file (`runtime.pai.agg.error`) of an attempt. `say` prints a message.
+    `link`: the connection to the owner. `hands`: passes commands to the node's agent. `write_agg`: writes OpenPAI's
+    exit file (`runtime.pai.agg.error`) of an attempt. `say`: prints a message.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class NodeRequests:
         self._peering: LinkProbe | None = None
         #: The gang's state in the owner's latest message.
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
-        #: The last attempt's evidence with its logs, for the explanation of its failure.
+        #: The last attempt's evidence with its logs, to explain its failure.
         self._last = AttemptEvidence()
 
     def take(self, request: Request) -> None:
@@ -193,7 +193,7 @@ class NodeRequests:
             self._peering = None
 
     def sampler(self, tell: Callable[[RanksSeen], None]) -> HangSampler:
-        """Return a new sampler of this node's ranks. `tell` receives the samples. The caller closes the sampler."""
+        """Return a new sampler of this node's ranks, which the caller closes. `tell`: gets the samples."""
         names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in self.view.seats}
         return rare_parts.owner_probes.HangSampler(
             self._reactor,
@@ -209,7 +209,8 @@ class NodeRequests:
         return rare_parts.owner_probes.LinkProbe(self._reactor, among, self._link.report)
 
     def _recorded(self, record: AttemptRecord) -> None:
-        # A failure of the machine, or of a check during the job, makes an earlier pass of the pre-checks worthless.
+        # After a failure of the machine, or of a check during the job, an earlier pass of the pre-checks proves
+        # nothing.
         if record.report.blame in _OF_A_MACHINE or record.report.phrase == Phrase.CHECK_FAILED:
             self._parts.checks.distrust()
         if record.report.code != 0:
@@ -240,21 +241,19 @@ class NodeRequests:
             self._link.report(event)
 
     def _collected(self, order: CollectEvidence, now: float) -> list[ev.Event]:
-        """Return the collected evidence as an event. Events for device faults that were found only now come before
-        it.
-        """
+        """Return the collected evidence as an event, after the events of newly found device faults."""
         view, since = self.view, self.view.started_at
         try:
             evidence = self._collect(order.evidence, view.completed, since)
             found = [] if view.completed else self._parts.faults.last_words(now)
             if not view.completed:
                 evidence = self._parts.faults.complete(evidence, since, now)
-        except Exception as error:  # catch every bug, so that the report and the next attempt do not fail
+        except Exception as error:  # catch every bug, because it must not prevent the report and the next attempt
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
         self._last = evidence
         if not view.completed:
-            # Logs stay on their node. Only findings from the logs are sent and journaled.
+            # Logs stay on their node. Only findings from them are sent and journaled.
             evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 

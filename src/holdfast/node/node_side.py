@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class NodeSide:
-    """Runs one job on one machine: it makes the parts of the node and connects them."""
+    """Runs one job on one machine: creates the node's parts and connects them."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class NodeSide:
         link: OwnerLink,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
     ) -> None:
-        """Make the node's parts.
+        """Create the node's parts.
 
-        `agent`: the node's agent. `link`: the connection to the owner. `write_agg` writes OpenPAI's exit file
+        `agent`: the node's agent. `link`: the connection to the owner. `write_agg`: writes OpenPAI's exit file
         (`runtime.pai.agg.error`) of an attempt.
         """
         launch, place, node = part.launch, part.place, part.node
@@ -124,10 +124,10 @@ class NodeSide:
         self._duties = NodeRequests(part, parts, reactor, link, hands, write_agg, say)
         #: Carries out a request from the owner now.
         self.take = self._duties.take
-        #: Reserves the rendezvous port of an attempt and returns its address. The host part is empty if only other
+        #: Reserves the rendezvous port of an attempt and returns its address. The host in it is empty if only other
         #: nodes know this node's address.
         self.meet = self._host.meet
-        #: Starts the sources of device faults in short steps while there is nothing else to do.
+        #: Starts the sources of device faults in short steps, while nothing else is to do.
         self.listen = self._faults.listen
         unended = UnendedRanks(
             self._out.pump,
@@ -138,7 +138,7 @@ class NodeSide:
             reactor.now(),
             say,
         )
-        #: The node's parts, in the order in which they are closed.
+        #: The node's parts, in the order of closing.
         self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during, unended)
         left = LeftoverNotice(self._host.leftovers, say)
         timed = (checks, self._faults, during, self._host, self._out.pump, saving, unended, left)
@@ -147,7 +147,7 @@ class NodeSide:
                 reactor.deadlines(station.next_wake, station.tick)
 
     def watch_guard(self, fd: int) -> None:
-        """Watch the pipe that carries the guard's signals, and the outer process if there is one."""
+        """Watch the pipe with the guard's signals, and the outer process if there is one."""
         watch_above(fd, self._launch.outer, self._reactor, self._signals.by_guard, self._say)
 
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
@@ -159,20 +159,18 @@ class NodeSide:
         return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
 
     def warm_up(self, now: float) -> None:
-        """If the user asked for warm starts, start the processes that import the first attempt's modules while the
-        pre-checks run.
-        """
+        """If the user chose warm starts, start the processes that do the first attempt's imports during the pre-checks."""
         if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
             self._host.warm_up(seats, now)
 
     @property
     def running(self) -> int | None:
-        """Return the attempt whose workers are all up, or None between attempts."""
+        """Return the attempt whose workers are all up; None between attempts."""
         return self._duties.view.running
 
     def close(self) -> None:
         """End all processes of the job on this node, and close the node's parts."""
-        # Do not kill the process that writes the logs: it exits once the last log is written.
+        # Do not kill the process that writes the logs: it exits after the last log is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in self._stations:
             if station is not None:

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: Returns the attempt whose workers are all up, or None between attempts.
+#: Returns the attempt whose workers are all up; None between attempts.
 Running = Callable[[], int | None]
 
 
 def rendezvous_store(
     launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
-    """Return the process that hosts the workers' rendezvous store. Return None for a job with a single worker, which
-    needs no such store.
+    """Return the process that hosts the workers' rendezvous store; None for a job with a single worker, which needs
+    none.
     """
     if launch.spec.world_size < 2:
         return None
@@ -54,9 +54,9 @@ def sides_of(
     learn: Callable[[list[Fact], float], None],
     tell: Callable[[Event], None],
 ) -> NodeSidecars | None:
-    """Make the node's sidecars, for a job with hooks, daemons or sshd.
+    """Create the node's sidecars for a job with hooks, daemons or sshd.
 
-    `learn` passes facts about processes to the agent. `tell` sends events to the owner.
+    `learn`: passes facts about processes to the agent. `tell`: sends events to the owner.
     """
     launch, place, logs = part.launch, part.place, out.logs
     plan = launch.spec.runtime
@@ -87,11 +87,12 @@ def sides_of(
 
 
 def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
-    """Return the ssh server for debugging, or None if the job does not request one."""
+    """Return the ssh server for debugging; None if the job requests none."""
     ssh = launch.spec.runtime.ssh
     if ssh is None:
         return None
-    # All nodes of a job derive the same ssh keys from the job's key. A job on a single node uses a random key.
+    # All nodes of a job must have the same ssh keys, so they derive them from the job's key. A job on one node uses a
+    # random key.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
     directory = place.directory / DOOR
     return sidecars.SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
@@ -127,7 +128,7 @@ def forget_logs(logs: Path, last: int) -> None:
 def checks_during(
     launch: LaunchSpec, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
 ) -> DuringChecks | None:
-    """Return the runner of the checks that run during the job, or None if no check is planned during the job."""
+    """Return the runner of the checks during the job; None if there are no such checks."""
     if launch.checks is None:
         return None
     plan = prechecks.during(launch.checks)
@@ -135,7 +136,7 @@ def checks_during(
 
 
 def torch_timers(part: NodePart, reactor: Reactor, host: LocalHost, say: Callable[[str], None]) -> TorchTimers | None:
-    """Return the object that serves torch's timers, or None if the job does not use them."""
+    """Return the object that serves torch's timers; None if the job does not use them."""
     launch = part.launch
     path = timer_file(launch.environment, part.place.directory, launch.cwd)
     if path is None:

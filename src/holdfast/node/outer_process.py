@@ -1,4 +1,4 @@
-"""Watches the outer process, which started this task. When that process ends, the job is stopped."""
+"""Watches the outer process, which started this task. The job is stopped when it ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HINT = "holdfast run --outer PID|FIFO|none …"
 
 
 def outer_of(text: str | None, origin: str) -> str | None:
-    """Validate the value of `--outer`: the process whose end stops the job. Return None if the user named no process.
+    """Validate the value of `--outer`: the process whose end stops the job. Return None if the user named none.
 
     `origin`: the option or variable, for messages. Raises `BadUsage`.
     """
@@ -33,8 +33,8 @@ def outer_of(text: str | None, origin: str) -> str | None:
 
 
 class OuterWatch:
-    """Stops the job when the outer process ends. `outer`: the process's pid, or the path of a FIFO that it holds open
-    for writing.
+    """Stops the job when the outer process ends. `outer`: the process's pid, or the path of a FIFO that the process
+    holds open for writing.
     """
 
     def __init__(self, outer: str, reactor: Reactor, say: Callable[[str], None]) -> None:

@@ -1,6 +1,4 @@
-"""Carries out two requests of the owner during an attempt: to sample a node's ranks, and to measure links to its
-peers.
-"""
+"""Carries out two kinds of requests of the owner: to sample a node's ranks, and to measure links to its peers."""
 
 from __future__ import annotations
 
@@ -32,17 +30,16 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: If a rank reports no steps, lines that only repeat earlier lines count as signs of life, but for at most this many
-#: hang time-outs.
+#: If a rank reports no steps, repeated lines count as signs of life for at most this many hang time-outs.
 REPEATS_FACTOR = 2.0
 
 
 class HangSampler:
-    """Samples one node's ranks. One sample runs at a time; a new one replaces it.
+    """Samples one node's ranks. A new sample replaces a running one.
 
-    `tell` sends the result to the owner. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
-    `timeout_s`: the hang time-out. Without a hang time-out (None) every printed line is a sign of life: then holdfast
-    only warns about ranks that print nothing.
+    `tell`: sends the result to the owner. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
+    `timeout_s`: the hang time-out; None: holdfast only warns about silent ranks, and every printed line is a sign of
+    life.
     """
 
     def __init__(
@@ -67,8 +64,8 @@ class HangSampler:
         reactor.deadlines(self._next_wake, self._tick)
 
     def look(self, asked: LookAtRanks, now: float) -> None:
-        """Sample the ranks, as the owner's request `asked` says. Send the result at once, or when the last stack has
-        been read.
+        """Sample the ranks for the owner's request (`asked`). Send the result at once, or after the last stack was
+        read.
         """
         self.close()
         if self._asked is not None and self._asked.attempt != asked.attempt:
@@ -91,14 +88,14 @@ class HangSampler:
 
     def _heard_at(self, attempt: int, rank: int, now: float) -> float | None:
         if self._output.paused:
-            # count this as a sign of life: a slow terminal blocks the workers' writes, so silence means nothing
+            # a slow terminal blocks the workers' writes, so silence is no sign of a hang
             return now
         told = self._progress(attempt, rank)
         moments = (self._new_line_at(attempt, rank), told[1] if told is not None else None)
         return max((at for at in moments if at is not None), default=None)
 
     def _new_line_at(self, attempt: int, rank: int) -> float | None:
-        """Return the time at which the rank printed its last line that counts as a sign of life."""
+        """Return when the rank last printed a line that counts as a sign of life."""
         at = self._output.last_output_at(rank)
         if self._timeout_s is None or at is None:
             return at
@@ -151,8 +148,8 @@ class HangSampler:
 class LinkProbe:
     """Measures links to peers.
 
-    `among`: the first and last port that the probe may open (for firewalls), or None for any port. `tell` sends the
-    measured result to the owner.
+    `among`: the first and the last port that the probe may open (for firewalls); None: any port. `tell`: sends the
+    result to the owner.
     """
 
     def __init__(
@@ -165,7 +162,7 @@ class LinkProbe:
         self._probes: set[PeerProbe] = set()
 
     def take(self, order: OpenPort | MeasurePeer | ClosePort, now: float) -> None:
-        """Carry out the owner's request to open a port, measure the link to a peer, or close the port."""
+        """Carry out the owner's request: open a port, measure the link to a peer, or close the port."""
         match order:
             case OpenPort():
                 self.close()
@@ -198,7 +195,7 @@ class LinkProbe:
             yield 0
             return
         first, last = self._among
-        # Jobs that share a port range start at different ports, from the end. The search for MASTER_PORT starts at the
+        # Jobs with the same port range start at different ports, from the end; the search for MASTER_PORT starts at the
         # beginning.
         begin = last - os.getpid() % (last - first + 1)
         yield from range(begin, first - 1, -1)

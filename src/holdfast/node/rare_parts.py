@@ -1,7 +1,7 @@
-"""Loads modules that a node's start does not need: few jobs use them, or a job uses them only after a failure.
+"""Loads modules that a node's start does not need, because only a few jobs, or only failures, use them.
 
-Each attribute of this module, such as `rare_parts.explain_files`, is the module of that name. A module is imported when
-it is first used. All of them together would delay every start by 60 ms.
+Each attribute of this module, such as `rare_parts.explain_files`, is the module of that name, which is imported at its
+first use. All of them together would delay every start by 60 ms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the files that a job leaves behind: its report, in the places where users and programs look for it."""
+"""Writes the job's report to the files in which users and programs look for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ReportWriter:
     """Writes and shows the reports of one job. If a file cannot be written, it only prints a message.
 
     `order`: the job's launch specification. `place`: the job's directory. `now()`: seconds since the epoch. `stdout`,
-    `stderr`: the user's terminal. `say` prints a message.
+    `stderr`: the user's terminal. `say`: prints a message.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ReportWriter:
         self.tell_engine(record.report)
 
     def tell_engine(self, report: ExitReport) -> None:
-        """Write the message that the container engine reads when the container ends."""
+        """Write the message that the container engine reads at the container's end."""
         if (place := self._order.termination_log) is not None:
             self._hand_over(place, str(place), lambda: for_engine(place, report, self._place.logs))
 
@@ -85,8 +85,8 @@ class ReportWriter:
             self._hand_over(place, what, lambda: write_error_out(place, self._place.logs, report))
 
     def _hand_over(self, path: Path, what: str, write: Callable[[], object]) -> None:
-        """Call `write` with a time limit, because the user's `path` may be a pipe without a reader or a dead mount,
-        which must not delay the job's end. `what` names the path in messages.
+        """Call `write` with a time limit: the user's `path` may be a pipe without a reader or a dead mount, and must
+        not delay the job's end. `what`: the name of the path in messages.
         """
         try:
             within(write, keep=descriptor_of(path))
@@ -94,8 +94,8 @@ class ReportWriter:
             self._say(f"{what}: not written: {error.strerror}")
 
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
-        """Save the report in another directory if the job's directory cannot hold it (usually because the disk is
-        full).
+        """Save the report in another directory if the job's directory cannot store it, usually because the disk is
+        full.
         """
         path = Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"holdfast-{report.job_id}-report.json"
         try:
@@ -116,7 +116,7 @@ class ReportWriter:
         else:
             colour = os.isatty(2) and "NO_COLOR" not in os.environ
             width = _columns(100)
-            # Show the whole report without a state directory, because no later command can show the rest.
+            # Without a state directory show the whole report, because no later command can show the rest.
             whole = self._order.verbose or self._place.home == NOWHERE
             home = str(self._place.home) if self._place.stand_in else ""
             text = self._order.render(
@@ -127,7 +127,7 @@ class ReportWriter:
 
 
 def _columns(otherwise: int) -> int:
-    """Return the terminal's width. `shutil` can do this too, but imports three compressors."""
+    """Return the terminal's width. `shutil` can do that too, but imports three compressors."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and int(said) > 0:
         return int(said)
@@ -149,8 +149,8 @@ def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
 
 
 def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
-    """Return the content of the error file that the first failed worker wrote, with its exit status or signal added;
-    None if there is no readable one.
+    """Return the content of the first failed worker's error file, with the exit status or signal added; None if it is
+    not readable.
     """
     if said.first is None:
         return None

@@ -1,10 +1,9 @@
 """Handles signals to holdfast: requests to stop, exits of children, and signals for the workers.
 
-A signal can arrive in two ways. The guard is the process that the user started: it receives the signals of a user, a
-terminal or a scheduler. The supervisor has its own session and pid: a signal that did not come from the guard was sent
-to that pid. If guard and supervisor get the same signal within a moment, it was sent to every process of the job (Slurm
-without cgroups, systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker
-that is exiting because of the first. So the supervisor does not forward it.
+The user starts the guard, which gets the signals of a user, a terminal or a scheduler. The supervisor has its own
+session and pid, and gets a signal only if it was sent to that pid. If both get the same signal within a moment, it was
+sent to every process of the job (Slurm without cgroups, systemd, `kill` over a tree). The workers then have it already,
+and a second one could kill a worker that is exiting. So the supervisor does not forward it.
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ from holdfast.platforms.platform import PLATFORM_SIGNALS
 from holdfast.platforms.platform_registry import on_platform
 from holdfast.reactor import Reactor
 
-#: Seconds to wait before a signal is forwarded, to see whether guard and supervisor both receive it. A sender needs
-#: microseconds from one process to the next, and some milliseconds if the kernel interrupts it in between.
+#: Seconds before a signal is forwarded, to see whether guard and supervisor both get it. Between two processes a sender
+#: needs microseconds, or some milliseconds if the kernel interrupts it.
 HOLD_S = 0.1
-#: If guard and supervisor get the same signal within this many seconds, it counts as one signal, even if it was
-#: forwarded.
+#: If guard and supervisor get the same signal within this many seconds, it counts as one, even if it was forwarded.
 SAME_S = 1.0
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -40,14 +38,14 @@ class SignalRoute(enum.Enum):
 
 
 class SignalRoutes:
-    """Recognises a signal that was sent both to the guard and to the supervisor."""
+    """Detects a signal that was sent to both the guard and the supervisor."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[SignalRoute, float]] = {}
 
     def both(self, number: int, via: SignalRoute, now: float) -> bool:
-        """Store that a signal arrived at the guard or the supervisor (`via`). Return True if the other one received the
-        same signal a moment ago.
+        """Record that a signal arrived at the guard or the supervisor (`via`). Return True if the other one got it a
+        moment ago.
         """
         first = self._first.get(number)
         if first is not None and first[0] is not via and now - first[1] <= SAME_S:
@@ -58,7 +56,7 @@ class SignalRoutes:
 
 
 class ProcessesBelow(Protocol):
-    """The processes that descend from this process, and which of them are workers."""
+    """The descendants of this process, and the workers among them."""
 
     workers: Workers
 
@@ -68,7 +66,7 @@ class ProcessesBelow(Protocol):
 
 
 class SignalHandler:
-    """Turns signals into stop requests, and forwards those that are meant for the workers."""
+    """Turns signals into stop requests, and forwards signals for the workers."""
 
     def __init__(
         self,
@@ -89,19 +87,18 @@ class SignalHandler:
         self._below = below
         self._say = say
         self._grace_s = grace_s
-        #: The node's name, or "" if no platform can explain a signal.
+        #: The node's name; "" if no platform can explain a signal.
         self._node = node if on_platform(os.environ) else ""
         self._ways = SignalRoutes()
         self._asked = False
-        #: Signal → time at which the signal is forwarded to the workers, unless it turns out that all processes have
-        #: received it.
+        #: Signal → when to forward it to the workers, unless all processes turn out to have it.
         self._held: dict[int, float] = {}
         self._passed_on: list[tuple[float, int]] = []
         reactor.watch(signals.fileno(), self._ready)
         reactor.deadlines(self._next_wake, self._tick)
 
     def passed_on(self, since: float) -> tuple[int, ...]:
-        """Return the signals meant for the workers that were held back or forwarded at `since` or later."""
+        """Return the signals for the workers that were delayed or forwarded at `since` or later."""
         return tuple(number for at, number in self._passed_on if at >= since)
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -133,12 +130,10 @@ class SignalHandler:
             return told
         if number not in _PASSED_ON:
             return [ev.StopRequested(request=self._request(number, now, everywhere=everywhere, typed=typed))]
-        # Schedulers announce the end of a job with SIGUSR1 or SIGUSR2. Programs that handle such a signal save a
-        # checkpoint.
+        # Schedulers announce the end of a job with SIGUSR1 or SIGUSR2, and programs that handle it save a checkpoint.
         if not everywhere:
             if number in self._held:
-                # If the signal arrives twice by the same way, the first one was not sent to every process. So forward
-                # the first.
+                # The signal came twice by the same way, so the first one was not sent to every process. Forward it.
                 self._pass_on(number)
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S
@@ -148,7 +143,7 @@ class SignalHandler:
         return told
 
     def _told(self, number: int) -> list[ev.Event]:
-        """Return an event if the platform can explain this signal, else []."""
+        """Return an event if the platform can explain this signal; else nothing."""
         if not self._node or number not in PLATFORM_SIGNALS:
             return []
         return [ev.NodeSignalled(node=self._node, boot=0, number=number)]
@@ -162,7 +157,7 @@ class SignalHandler:
 
     def _pass_on(self, number: int) -> None:
         self._held.pop(number, None)
-        # A platform's warning is only for programs that handle the signal. It must not kill other programs.
+        # A platform's warning is only for programs that handle the signal, because it would kill others.
         got = self._below.workers.forward(number, who_handles=bool(self._node))
         self._say(f"{signal.Signals(number).name} is passed on to {got} workers")
 

@@ -1,6 +1,4 @@
-"""Turns signals into readable bytes on a pipe, so that the supervisor waits for signals and file descriptors in one
-place.
-"""
+"""Turns signals into readable bytes on a pipe. The supervisor then waits for signals and file descriptors in one place."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ HEARD = (
 
 
 class Signals:
-    """Catches signals while it is open, so that none ends the process. When `fileno()` is readable, `take` returns the
-    signals.
+    """Catches signals while it is open, so that they do not end the process. When `fileno()` is readable, `take`
+    returns the signals.
     """
 
     def __init__(self) -> None:
@@ -30,16 +28,14 @@ class Signals:
         os.set_blocking(self._writer, False)
         self._before = {number: signal.signal(number, _nothing) for number in HEARD}
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        # The guard blocked the signals before its fork. Signals that came since then arrive at this unblocking.
+        # The guard blocked the signals before its fork. Those that came since arrive now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
 
     def fileno(self) -> int:
         return self._reader
 
     def take(self) -> list[int]:
-        """Return the signal numbers since the last call, in order of arrival. The kernel may have merged several
-        SIGCHLDs.
-        """
+        """Return the signals since the last call, in the order of arrival. The kernel may have merged several SIGCHLDs."""
         try:
             return list(os.read(self._reader, 4096))
         except BlockingIOError:
@@ -54,4 +50,4 @@ class Signals:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """Do nothing. Python writes a byte to the pipe only for signals that have a handler."""
+    """Do nothing. Python writes a byte to the pipe only for signals with a handler."""

@@ -1,8 +1,7 @@
 """Handles requests to stop a running job: `*.pai.error` files of other components, and `holdfast stop`.
 
-This module watches the folder of the running attempt (inotify). A file `<component>.pai.error` with ACTION KILL and a
-REASON stops the job. The file is read a moment after the first write, because a component may write its lines one by
-one.
+It watches the folder of the running attempt (inotify). A file `<component>.pai.error` with ACTION KILL and a REASON
+stops the job. It is read a moment after the first write, because a component may write its lines one by one.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to 
 
 
 class StopFiles:
-    """Obeys the stop files of the running attempt. `logs`: the folder that contains the `attempt-<n>` folders.
-    `catalogue`: the user's exit rows, or None. `say` prints a message.
+    """Obeys the stop files of the running attempt. `logs`: the folder of the `attempt-<n>` folders. `catalogue`: the
+    user's exit rows, or None. `say`: prints a message.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class StopFiles:
             self.close()
 
     def begin(self, attempt: int, now: float) -> None:
-        """Watch the folder of a running attempt from now on, and read its existing files at once."""
+        """Watch the folder of a running attempt from now on. Read the files in it at once."""
         self.close()
         self._folder = self._logs / f"attempt-{attempt}"
         try:
@@ -137,8 +136,8 @@ class StopFiles:
 
 
 def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:
-    """Turn a request of `holdfast stop` into a stop request. Raises ValueError with a message if its failure class or
-    code is not allowed.
+    """Convert a request of `holdfast stop` to a stop request. Raises ValueError if its failure class or code is not
+    allowed.
     """
     by_operator = rare_parts.stop_phrases.BY_OPERATOR
     phrase: str = by_operator

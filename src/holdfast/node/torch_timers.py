@@ -1,4 +1,4 @@
-"""Serves torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). A worker whose timer expires is killed, and the attempt
+"""Serves torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). If a timer expires, its worker is killed and the attempt
 ends.
 
 A worker uses `with torch.distributed.elastic.timer.expires(after=60)`: the block must end within that time.
@@ -24,8 +24,8 @@ FILE = "TORCHELASTIC_TIMER_FILE"
 class TorchTimers:
     """Kills workers whose timers expire.
 
-    `path`: the pipe that workers write their timers to. `processes()` returns the pids of all processes of the job.
-    `rank_of(pid)` returns the rank of a process, or None. `say` prints a message.
+    `path`: the pipe that workers write their timers to. `processes()`: returns the pids of all processes of the job.
+    `rank_of(pid)`: returns the rank of a process, or None. `say`: prints a message.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class TorchTimers:
         self._pipe.read()
 
     def _tick(self, now: float) -> list[ev.Event]:
-        """Kill the workers whose timers have expired. The returned stop request names the first of these timers."""
-        self._pipe.read()  # read the pipe again: a worker may just have left its timed code block
+        """Kill the workers whose timers have expired. The returned stop request names the first timer."""
+        self._pipe.read()  # read the pipe again, because a worker may just have left its timed block
         alive = frozenset(self._processes())
         late = [timer for timer in self._pipe.over(now) if timer.pid in alive]
         killed: dict[int, TorchTimer] = {}

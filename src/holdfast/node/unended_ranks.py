@@ -1,12 +1,11 @@
-"""Ends ranks whose program has failed with an exception while their process lives on.
+"""Ends ranks whose program has failed with an exception while the process lives on.
 
-A non-daemon thread, an atexit handler, or a destructor that waits for a peer keeps such a process alive for ever, and
-the other ranks wait for it. Two signs prove that the program has failed: the tag `[rank1]: ` that torch's handler of
-uncaught exceptions puts before a traceback, and the error file of torchelastic's `@record`. Output that ends with a
-traceback from the program's own module proves nothing, because the program may have handled the exception. Then a stack
-from py-spy decides. Without a stack the rank is ended after `PLAIN_S` seconds in which no rank of this node has printed
-anything and the process has used no CPU. A process that sleeps for a time is not ended: a program that has handled the
-exception may try again later.
+A non-daemon thread, an atexit handler, or a destructor that waits for a peer can keep such a process alive for ever,
+and the other ranks wait for it. Two signs prove the failure: the tag `[rank1]: `, which torch's handler of uncaught
+exceptions puts before a traceback, and the error file of torchelastic's `@record`. A traceback from the program's own
+module at the end of the output proves nothing, because the program may have handled the exception. Then a stack from
+py-spy decides. Without a stack the rank is ended after `PLAIN_S` seconds in which no rank of this node has printed and
+the process has used no CPU. A process that sleeps for a time is not ended, because it may try again later.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
     from holdfast.node.owner_probes import HangSampler
     from holdfast.observe.procfs import ProcessLook
 
-#: The output of a rank is checked at most once in this many seconds, and only after the rank has printed something.
+#: The output of a rank is checked at most once in this many seconds, and only if it is new.
 LOOK_S = 5.0
-#: After a traceback at the end of its output, a rank whose stack cannot be read is ended if it is idle for this many
-#: seconds.
+#: Seconds that a rank must be idle after a traceback at the end of its output before it is ended, if its stack is
+#: unreadable.
 PLAIN_S = 30.0
 #: A process that uses at most this share of a CPU counts as idle.
 IDLE_SHARE = 0.02
@@ -43,22 +42,21 @@ _TAG = f"]: {_HEADER}"
 
 
 class Doubt(msgspec.Struct):
-    """A rank whose output ends with a traceback, so that its program may be over. `since`: time since which the rank
-    has been idle. `cpu_s`: CPU seconds that its process had used at that time.
+    """A rank whose program may be over, because its output ends with a traceback. `since`: when the rank became idle.
+    `cpu_s`: the CPU seconds of its process at that time.
     """
 
     since: float
     cpu_s: float
-    #: True once the rank's stack was requested. If the stack cannot be read, only the idle time decides.
+    #: Whether the rank's stack was requested. If it is unreadable, only the idle time decides.
     looked: bool = False
 
 
 def ends_with_uncaught(text: str) -> bool:
-    """Return whether the text ends with a traceback whose outermost frame is module code, as after an uncaught
-    exception.
+    """Return whether the text ends like an uncaught exception: with a traceback whose outermost frame is module code.
 
     Return False if lines follow the exception, because the program went on. Also return False if the outermost frame is
-    a function, which has caught the exception.
+    a function, because that function caught the exception.
     """
     before, found, after = text.rpartition(_HEADER)
     lines = after.strip("\n").splitlines()
@@ -73,8 +71,9 @@ def ends_with_uncaught(text: str) -> bool:
 class UnendedRanks:
     """Checks the end of each live rank's output for an uncaught exception.
 
-    `workers()` returns the live workers by rank. `sampler(tell)` returns a sampler that reads their stacks. `wait_s`:
-    seconds that a failed rank has to exit. `running()` returns the running attempt, or None. `say` prints a message.
+    `workers()`: returns the live workers by rank. `sampler(tell)`: returns a sampler that reads their stacks. `wait_s`:
+    seconds that a failed rank may take to exit. `running()`: returns the running attempt, or None. `say`: prints a
+    message.
     """
 
     def __init__(
@@ -94,13 +93,13 @@ class UnendedRanks:
         self._running = running
         self._say = say
         self._due = now + LOOK_S
-        #: Pid → time of its last output at the previous check.
+        #: Pid → when it had last printed, at the previous check.
         self._seen: dict[int, float | None] = {}
-        #: Pid → time at which its output first showed an uncaught exception.
+        #: Pid → when its output first showed an uncaught exception.
         self._over: dict[int, float] = {}
-        #: Pid → what is known of a process whose output ends with a traceback.
+        #: Pid → the facts about a process whose output ends with a traceback.
         self._doubts: dict[int, Doubt] = {}
-        #: Time of the latest output of any rank of this node at the previous check.
+        #: When any rank of this node had last printed, at the previous check.
         self._latest: float | None = None
         self._sampler: HangSampler | None = None
 
@@ -133,8 +132,8 @@ class UnendedRanks:
                 self._end(attempt, rank, worker, now)
 
     def _doubt(self, attempt: int, alive: dict[int, Worker], now: float) -> None:
-        """Check the ranks whose output ends with a traceback: request each stack once, and end the ranks that have been
-        idle for `PLAIN_S` seconds.
+        """Check the ranks whose output ends with a traceback. Request each stack once, and end the ranks that were idle
+        for `PLAIN_S` seconds.
         """
         latest = max((at for rank in alive if (at := self._pump.last_output_at(rank)) is not None), default=None)
         goes_on = latest != self._latest

@@ -1,4 +1,4 @@
-"""Makes the parts that a run's workers share: environment, streams and warm starts. It also collects facts about the
+"""Creates the parts that a run's workers share: environment, streams and warm starts. It also collects facts about the
 machine.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
-    """Make the prewarmed processes from which workers are forked. Return None if all workers start cold."""
+    """Create the prewarmed processes from which workers are forked; None if all workers start cold."""
     wanted = launch.warm
     if wanted is None:
         return None
@@ -52,7 +52,7 @@ def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], 
 
 
 def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerConfig:
-    """Return the settings of workers that are the same for all workers of a run."""
+    """Return the settings that all workers of a run share."""
     return WorkerConfig(
         spec=launch.spec,
         job_id=place.job_id,
@@ -80,8 +80,8 @@ def _images(launch: LaunchSpec) -> dict[str, str]:
 
 
 def image_address(image: str) -> str:
-    """Return an image's address in the form that enroot and apptainer need: with `docker://` before it, unless it is a
-    file or has a scheme.
+    """Return an image's address for enroot and apptainer: with `docker://` before it, unless it is a file or has a
+    scheme.
     """
     return image if "://" in image or image.startswith(("/", ".")) else f"docker://{image}"
 
@@ -100,8 +100,8 @@ def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[st
 def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
-    """Return the devices of this node that the job may not use. Devices that are reset before the start are not among
-    them. If the whole node is excluded, the result contains the node.
+    """Return the devices of this node that the job may not use, without those that are reset before the start. If the
+    whole node is excluded, the result contains the node.
     """
     try:
         found = kept_out_here(home, node, now)
@@ -116,23 +116,23 @@ def kept_out(
 
 
 def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[int, str] | None) -> HostFacts | None:
-    """Return facts about this machine, and about the resources that the workers lacked.
+    """Return facts about this machine and about the resources that the workers lacked.
 
-    `held`: the port that was in use when a rank needed it, and a description of the process that held it.
+    `held`: the port that a rank needed and that was in use, and a description of the process that held it.
     """
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)
     places = (launch.cwd, launch.home, Path(launch.environment.get("HOME") or "/"))
     env = launch.environment
     look_around = rare_parts.missing_resources.look_around
-    # The rank that reads holdfast's standard input may have a terminal; the other ranks read /dev/null.
+    # Only the rank that reads holdfast's standard input can have a terminal; the others read /dev/null.
     terminal = launch.stdin if os.isatty(0) else None
     asked = launch.master_port
     return look_around(evidence, command, launch.python, asked, env, places=places, held=held, terminal_rank=terminal)
 
 
 def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
-    """Return the environment that all workers start from: holdfast's own environment, and the path of torch's timers if
+    """Return the environment that all workers start from: holdfast's environment, with the path of torch's timers if
     they are on.
     """
     path = timer_file(launch.environment, job_dir, launch.cwd)
@@ -140,19 +140,16 @@ def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
 
 
 def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Add the path of the configuration file for `ssh -F` to the environment, if the job has an ssh server for
-    debugging.
-    """
+    """Add the path of the configuration for `ssh -F` to the environment, if the job has an ssh server for debugging."""
     if launch.spec.runtime.ssh is None:
         return environment
     return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / DOOR / "config")}
 
 
 def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:
-    """Return the terminal's descriptors if there is a single worker, whose stdout and stderr are shown directly. None
-    means that a pipe carries the stream.
+    """Return the terminal's descriptors for stdout and stderr of a single worker; None: a pipe carries the stream.
 
-    With several workers each line needs a prefix, so no worker gets the terminal itself.
+    With several workers each line needs a prefix, so no worker gets the terminal.
     """
     if launch.spec.world_size != 1:
         return None, None
@@ -164,6 +161,6 @@ def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:
 
 
 def streams(launch: LaunchSpec) -> Streams:
-    """Describe the workers' standard streams. This process's parent is the guard, which the shell started."""
+    """Describe the workers' standard streams. The user's shell started the guard, which is this process's parent."""
     given = launch.stdin is not None and sys.stdin is not None
     return Streams(0 if given else None, launch.stdin, screens(launch), os.getppid())

@@ -1,4 +1,4 @@
-"""Shows the output of a node's workers. It also watches the guard and the outer process: when one of them ends, the job
+"""Shows the output of a node's workers. It also watches the guard and the outer process: if one of them ends, the job
 is stopped.
 """
 
@@ -28,14 +28,14 @@ from holdfast.reactor import CallbackPriority, Reactor
 
 _WORDS = 64
 _TAKEN_PORT = "ddress already in use"
-#: Python's exceptions for a connection that was lost because the other side ended.
+#: Python's exceptions for a connection that the other side has ended.
 _LOST_CONNECTIONS = ("ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "BrokenPipeError")
-#: Number of bytes at the end of a dead worker's output that are searched for a port in use.
+#: This many bytes at the end of a dead worker's output are searched for a port in use.
 TAIL_BYTES = 4096
 
 
 class TakenPorts:
-    """Finds the process of this job that holds a port which a rank needed. The search runs before the other ranks are
+    """Finds the process of this job that holds a port which a rank needed. It searches before the other ranks are
     stopped.
     """
 
@@ -43,7 +43,7 @@ class TakenPorts:
         self._held: tuple[int, str] | None = None
 
     def died(self, words: str) -> None:
-        """If a dead worker's last lines (`words`) report a port in use, find the process that holds this port."""
+        """Find the process that holds the port, if a dead worker's last lines (`words`) report a port in use."""
         if _TAKEN_PORT in words and self._held is None:
             self._held = rare_parts.missing_resources.descendant_with_port(words)
 
@@ -62,8 +62,8 @@ class WorkerOutput:
     """
 
     def __init__(self, launch: LaunchSpec, reactor: Reactor, out: OutputPlaces, *, keeps_logs: bool) -> None:
-        """`keeps_logs`: whether the workers' output is written to log files. Without log files only the terminal
-        receives it, so no output is folded.
+        """`keeps_logs`: whether log files get the workers' output. Without them only the terminal gets it, so no output
+        is folded.
         """
         world_size, rotation = launch.spec.world_size, launch.rotation
         folds = world_size > 1 and keeps_logs and launch.settings.flag("fold")
@@ -90,21 +90,19 @@ class WorkerOutput:
         )
 
     def _prefix(self, seat: Seat, directory: Path) -> str:
-        """Return the prefix of a worker's lines. Return "" for a worker that writes directly to the terminal, unless
+        """Return the prefix of a worker's lines. For a worker that writes directly to the terminal return "", unless
         the user set a template.
         """
         environment = self._launch.environment
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
         fields = self._fields(seat, directory)
-        # This node may use another name for the role (`--role`). Then the prefix contains that name.
+        # The node may have its own name for the role (`--role`); the prefix uses it.
         label = plain_name(fields.get("role_name", ""), seat.role)
         return line_prefix(label, seat.rank, seat.local_rank, environment, fields)
 
     def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
-        """Return the values of the additional fields that a prefix template may contain, such as `job` and
-        `attempt`.
-        """
+        """Return the values of the fields that a prefix template may have, such as `job` and `attempt`."""
         spec = self._launch.spec
         role = next(role for role in spec.roles if role.name == seat.role)
         fields = {
@@ -128,7 +126,7 @@ class WorkerOutput:
         self.pump.close_ended(ended.rank, now)
 
     def stopping(self, reason: str, now: float) -> None:
-        # The reason of a stop names a failed rank of another node: `worker rank 1 (pid 7) on gpu-1: SIGKILL`.
+        # A stop's reason may name a failed rank of another node: `worker rank 1 (pid 7) on gpu-1: SIGKILL`.
         match reason.split(" ", 3):
             case [_, "rank", rank, _] if rank.isdecimal():
                 self.pump.lose(f"the exit of rank {rank}", int(rank), now)
@@ -165,11 +163,11 @@ def watch_above(
 class GuardWatch:
     """Reads the guard's pipe: the signals that the guard received, and the end of the stream.
 
-    The end means that the guard, which the user started, is dead. Then the whole job must end.
+    The end means that the guard is dead. The whole job must then end, because the user started the guard.
     """
 
     def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:
-        """Watch the pipe `fd`. `heard(number, typed, now)` returns the events that follow from a signal. `typed`: a
+        """Watch the pipe `fd`. `heard(number, typed, now)`: returns the events that follow from a signal. `typed`: the
         user typed it at the terminal.
         """
         self._heard = heard

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from holdfast.wire.node_messages import Welcome
 
 
-#: Time limit for writing out the remaining logs at the end, in seconds.
+#: Seconds that writing the remaining logs may take at the end.
 LOGS_S = 5.0
 
 
 class AdmittedNode:
-    """This node's part of the job, from the owner's first welcome until the node leaves or the job ends. Meanwhile the
-    connection to the owner may break and be restored.
+    """This node's part of the job, from the owner's first welcome until the node leaves or the job ends. The connection
+    to the owner may break and come back in between.
 
     `welcome`: the owner's latest welcome message.
     """
@@ -59,7 +59,7 @@ class AdmittedNode:
         """Set up this node's part of the job. Raises OSError.
 
         `part`: the owner's job with this node's commands and directories. `out`: the terminal. `dialling`: the
-        connection to the owner. `farewell` writes the end report and the exit files.
+        connection to the owner. `farewell`: writes the end report and the exit files.
         """
         timers, now = part.launch.spec.timers, reactor.now()
         self._reactor = reactor
@@ -87,19 +87,19 @@ class AdmittedNode:
         reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
-        """Handle the owner's welcome message, which arrives after the first connection and after each reconnection."""
+        """Handle the owner's welcome, which arrives after each connection."""
         self.welcome, self._welcome_at = welcome, now
         self.answers.forget()
         self.link.connected()
-        # A restarted owner knows nothing of this node, and only the owner's acknowledgement renews the lease. So the
-        # agent sends a report at once.
+        # Send a report at once. A restarted owner has no state of this node, and only its acknowledgement renews the
+        # lease.
         self.agent.next_beat = now
 
     def asked(self, request: Request, now: float) -> None:
         """Carry out a request from the owner."""
         todo = self.link.asked(request)
         if isinstance(todo, CollectEvidence):
-            # The collector reads evidence from the log files, so wait until all output is in them.
+            # Wait until all output is in the log files, because the collector reads the evidence from them.
             self._logs.when_written(lambda now: self._node.take(todo), now)
         else:
             self._node.take(todo)
@@ -109,31 +109,31 @@ class AdmittedNode:
                 self._rehearsal.begin(now)
 
     def signalled(self, number: int, typed: bool) -> None:
-        """Forward to the workers a signal (SIGUSR1, SIGUSR2 or SIGWINCH) that this node's guard has received. `typed`:
+        """Forward a signal that this node's guard has received (SIGUSR1, SIGUSR2 or SIGWINCH) to the workers. `typed`:
         the user typed it at the terminal.
         """
         os.write(self._to_node, bytes((number, typed)))
 
     @property
     def acts_by(self) -> float | None:
-        """Return the time at which the lease ends and this process kills its workers; None if no worker lives. If this
-        process hangs, the guard kills the workers.
+        """Return when the lease ends and this process kills its workers; None if no worker lives. If this process
+        hangs, the guard kills the workers then.
         """
         agent = self.agent
         return agent.lease.until if agent.crew.alive() and not agent.stopping.killed else None
 
     @property
     def lease_ends(self) -> float:
-        """Return the time at which this agent's latest lease ends. It may be in the past."""
+        """Return when this agent's latest lease ends, which may be in the past."""
         last = self.link.acknowledged_at
         begun = self._welcome_at if last is None else max(last, self._welcome_at)
         return begun + self.welcome.spec.timers.lease_s
 
     def close(self) -> None:
-        """Stop and close every part, so that no process or descriptor of the job remains."""
+        """Stop and close every part. No process or descriptor of the job remains."""
         self.answers.close()
         self._node.close()
-        # The reactor must not call closed parts. Keep only the connection and the process that writes logs.
+        # Keep only the connection and the process that writes logs, because the reactor must not call closed parts.
         self._reactor.only({self._dialling.fd, self._logs.fd})
         self._logs.close(LOGS_S)
 
@@ -141,8 +141,8 @@ class AdmittedNode:
 class NodeAnswers:
     """Answers the owner's requests to read a log or to run a command on this node.
 
-    `place`: the directory of this node's part of the job. `node`: this node's name. `send` sends an answer. If the
-    connection breaks, the answer is lost.
+    `place`: the directory of this node's part of the job. `node`: this node's name. `send`: sends an answer. A broken
+    connection loses it.
     """
 
     def __init__(self, reactor: Reactor, place: JobPlace, node: str, send: Callable[[NodeAnswer], object]) -> None:
@@ -163,11 +163,11 @@ class NodeAnswers:
                 assert_never(question)
 
     def forget(self) -> None:
-        """Drop all unanswered requests because the connection broke. The owner sends them again."""
+        """Drop all unanswered requests, because the connection broke. The owner sends them again."""
         self._logs.close()
 
     def moved(self, view: GangView) -> None:
-        """Look for new log output for readers that wait for it, because the gang's phase has changed."""
+        """Look for new log output for waiting readers, because the gang's phase has changed."""
         self._logs.moved(view)
 
     def close(self) -> None:

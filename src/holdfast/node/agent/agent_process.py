@@ -1,8 +1,8 @@
-"""The agent of a node: it connects to the owner, carries out the owner's commands, and ends its workers if it loses the
-owner.
+"""The agent process of a node. It connects to the owner, performs the owner's commands, and ends its workers if it
+loses the owner.
 
-After a broken connection the agent connects again and repeats its state. When its lease ends (`decide/agent.py`), the
-agent ends its workers. If the owner then stays unreachable for some time, the agent writes a report and exits.
+After a broken connection the agent connects again and repeats its state. When its lease ends (`decide/agent.py`), it
+ends its workers. If it cannot reach the owner for some more time, it writes a report and exits.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ if TYPE_CHECKING:
     from holdfast.wire.node_messages import Question, Refused
 
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-#: The agent answers this many stop signals by asking the owner to stop the job. The next stop signal makes the agent
-#: exit.
+#: At the first this many stop signals, the agent asks the owner to stop the job. At the next one, the agent exits.
 STOPS_ASKED = 2
-#: Seconds that an owner on this node has, after its guard has died, to stop its workers and end the job.
+#: Seconds that an owner on this node may take to stop its workers and end the job after the guard has died.
 STOPPED_S = 5.0
-#: Time limit for sending the agent's last message, in seconds.
+#: Seconds that the agent's last message may take.
 LAST_WORD_S = 2.0
 
 
@@ -68,12 +67,12 @@ def serve(
     """Run this node's part of the job in this process; return the exit status.
 
     `order`: how this node takes part in the job. `birth`: the guard's data for this process. `agent_id`: the id of this
-    node's guard. `boot`: higher than the number of any earlier agent of this node. `port`: the owner's port.
-    `owners_place`: the job's directory if the owner is on this node, else None. `memory_kill`: the OOM kill that ended
-    the previous agent, or None.
+    node's guard. `boot`: the agent's start number, higher than that of any earlier agent of this node. `port`: the
+    owner's port. `owners_place`: the job's directory if the owner is on this node, else None. `memory_kill`: the OOM
+    kill that ended the previous agent, or None.
     """
     gc.enable()
-    # An owner on this node listens on every address. Use the loopback address, which needs no name resolution.
+    # An owner on this node listens on every address, and the loopback address needs no name resolution.
     host = order.host if owners_place is None else own_loopback()
     agent = _AgentProcess(launch, order, clock, birth, AgentIdentity(agent_id, boot, memory_kill), owners_place)
     try:
@@ -83,7 +82,7 @@ def serve(
 
 
 class _AgentProcess:
-    """Runs one node's part of one job: it handles messages from the owner and from the guard."""
+    """Runs one node's part of one job. It handles the messages of the owner and of the guard."""
 
     def __init__(
         self,
@@ -115,7 +114,7 @@ class _AgentProcess:
         self._news: FaultNews | None = None
         self._stops = 0
         self._platform = on_platform(os.environ)
-        #: True once the owner does not answer any more and this agent has asked the platform to restart or end the job.
+        #: Whether the owner has stopped answering, and this agent has asked the platform to restart or end the job.
         self._orphaned = False
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
@@ -151,7 +150,7 @@ class _AgentProcess:
                 self._birth.promise.make(acts_by)
                 self._dialling.hurry(acts_by is not None)
         finally:
-            # Close everything even after a bug in holdfast, so that no process of the job remains.
+            # Close everything even after a bug of holdfast, so that no process of the job remains.
             if self._news is not None:
                 self._news.close()
             if self._part is not None:
@@ -165,7 +164,7 @@ class _AgentProcess:
         self._stderr.drain()
 
     def _say_last(self) -> None:
-        """Send the last message, and wait until the owner has read it and has closed the connection."""
+        """Send the last message, and wait until the owner has read it and closed the connection."""
         now = self._reactor.now()
         if self._last_word is not None and self._dialling.connected:
             self._dialling.send(self._last_word)
@@ -190,7 +189,7 @@ class _AgentProcess:
     # ------------------------------------------------------------------------- methods that handle the owner's messages
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
-        """Handle the owner's welcome message, which arrives after the first connection and after each reconnection."""
+        """Handle the owner's welcome, which arrives after each connection."""
         if self._part is None:
             try:
                 self._part = self._begin(welcome, now)
@@ -212,7 +211,7 @@ class _AgentProcess:
             self._dialling.note(place.directory, welcome)
         if place.trouble:
             self._say(place.trouble)
-        # Print this only if this node has a terminal of its own. On a shared terminal the owner prints "has joined".
+        # Print this only on a terminal of this node. On a shared terminal the owner prints "has joined".
         if self._owners_place is None and not self._order.quiet and self._birth.number == 1:
             self._say(
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
@@ -233,8 +232,8 @@ class _AgentProcess:
         )
 
     def _cannot_take_part(self, welcome: Welcome, error: BadUsage) -> None:
-        """Leave the job and send the owner the reason: a file that the owner's settings name is missing or wrong on
-        this node.
+        """Leave the job: a file that the owner's settings name is missing or wrong on this node. Send the owner the
+        reason.
         """
         self._say(f"{error.message}\n  try: {error.hint}")
         reason = f"it cannot use the settings of the job: {error.message}"
@@ -255,12 +254,12 @@ class _AgentProcess:
 
     def asked(self, request: Request, now: float) -> None:
         """Carry out a request from the owner."""
-        if self._part is not None:  # without `_part`, this agent cannot use the job's settings and exits soon
+        if self._part is not None:  # without `_part`, this agent cannot use the job's settings, and exits soon
             self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
-        """Answer a request to read a log or run a command on this node. It comes from a user on some node, or from the
-        owner, which reads the logs of failed ranks.
+        """Answer a request to read a log or run a command on this node. It comes from a user, or from the owner, which
+        reads the logs of failed ranks.
         """
         if self._part is not None:
             self._part.answers.answer(question)
@@ -275,7 +274,7 @@ class _AgentProcess:
         self._leave(self._farewell.tell(finished.report), Bye())
 
     def requeued(self, now: float) -> None:
-        """Leave the job without a message: the job is queued again, and the owner has informed the user."""
+        """Leave the job silently: the job is queued again, and the owner has informed the user."""
         self._leave(QUEUED_AGAIN, Bye())
 
     # ----------------------------------------------------------------------------------- methods that check time limits
@@ -301,8 +300,8 @@ class _AgentProcess:
             self._leave(code)
 
     def _starter_gone(self, fd: int, now: float) -> None:
-        """Handle the end of the pipe from the process that started this agent: that process has exited or is
-        unreachable. The pipe carries no data.
+        """Handle the end of the starter's pipe: the process that started this agent has exited or is unreachable. The
+        pipe carries no data.
         """
         self._starter.close()
         self._patience.starter_gone = True
@@ -315,7 +314,7 @@ class _AgentProcess:
         """
         asked = self._platform and number in PLATFORM_SIGNALS
         if asked and self._part is not None and self._dialling.connected:
-            # Stay in the job: the owner asks the platform about the signal, and may let the workers save first.
+            # Stay in the job. The owner asks the platform about the signal, and may let the workers save first.
             self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._agent.boot, number=number))
             if number not in _OF_THE_WORKERS:
                 return
@@ -329,14 +328,14 @@ class _AgentProcess:
             self._part.signalled(number, typed)
 
     def _over(self, now: float) -> None:
-        """Leave the job, because the owner on this node has exited. If the owner ended the job, its last message was
-        handled before this call.
+        """Leave the job, because the owner on this node has exited. If it had ended the job, its last message came
+        before.
         """
         self._leave(1)
 
     def _gone(self, now: float) -> None:
-        """Leave the job, because the guard is dead. If the owner is on this node, wait until it has stopped the job: it
-        notices the guard's death too, and reports it.
+        """Leave the job, because the guard is dead. An owner on this node also notices that and reports it, so wait
+        until it has stopped the job.
         """
         if self._owners_place is not None and self._dialling.connected:
             self._reactor.at(now + STOPPED_S, self._leave_now)

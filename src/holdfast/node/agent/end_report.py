@@ -1,4 +1,4 @@
-"""On one of a job's nodes, writes the job's report at its end, and prints a few lines for the user."""
+"""Writes the job's report on one of its nodes at the end, and prints a few lines for the user."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class EndReporter:
     """Writes and prints the job's report on this node.
 
-    `launch`: the job as this node runs it. `now()`: seconds since the epoch. `say` prints a message to the user.
-    `quiet`: write and print nothing, because an owner on this node does so.
+    `launch`: the job as this node runs it. `now()`: seconds since the epoch. `say`: prints a message to the user.
+    `quiet`: write and print nothing, because an owner on this node does.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class EndReporter:
         self._owner = ""
 
     def at(self, launch: LaunchSpec, place: JobPlace, *, owner: str) -> None:
-        """Store the job's directory and the host name of the owner's machine (`owner`), once the owner has admitted
+        """Store the job's directory and the host name of the owner's machine (`owner`), after the owner has admitted
         this node.
         """
         self._launch, self._place, self._owner = launch, place, owner
@@ -57,9 +57,7 @@ class EndReporter:
         self._writer().write_agg(record, evidence)
 
     def tell(self, report: JobReport) -> int:
-        """Write the report that the owner sent. Print a summary, or with `--json` the full report. Return the job's
-        exit code.
-        """
+        """Write the owner's report. Print a summary, or the full report with `--json`. Return the job's exit code."""
         last = report.report
         status = status_of(last, self._launch.users_status)
         if self._quiet:
@@ -79,7 +77,7 @@ class EndReporter:
         return status
 
     def alone(self, job_id: str, report: ExitReport) -> int:
-        """Write and print a report that this node made because it lost the owner. Return the report's exit code."""
+        """Write and print a report by this node, because it has lost the owner. Return the report's exit code."""
         made = JobReport(job_id=job_id, name=self._launch.spec.name, outcome=Outcome.FAILED, report=report, attempts=())
         self._write(made)
         self._writer().show(made)
@@ -87,8 +85,8 @@ class EndReporter:
 
     def _write(self, report: JobReport) -> None:
         writer = self._writer()
-        # If the owner's lock file is visible on this node, it shares the owner's state directory, and the owner writes
-        # the report.
+        # If this node sees the owner's lock file, it shares the owner's state directory, and the owner writes the
+        # report.
         if self._owner and not (job_dir(self._place.home, report.job_id) / LOCK_NAME).exists():
             writer.finished(report)
         else:

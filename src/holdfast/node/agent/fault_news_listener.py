@@ -1,6 +1,6 @@
-"""Notifies an agent when `holdfast faults report` or `holdfast release` on its node has written to the fault log.
+"""Notifies an agent after `holdfast faults report` or `holdfast release` on its node has written to the fault log.
 
-These commands send a message to a socket in the job's directory. The content of the message does not matter.
+These commands send a message to a socket in the job's directory. The message has no content.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ MOST_AT_ONCE = 64
 
 
 class FaultNews:
-    """Calls `heard(now)` when messages have arrived. Does nothing if no socket can be made in the job's directory."""
+    """Calls `heard(now)` when messages have arrived. It does nothing if no socket can be created in the job's
+    directory.
+    """
 
     def __init__(self, directory: Path, reactor: Reactor, heard: Callable[[float], None]) -> None:
         self._heard = heard
@@ -32,7 +34,7 @@ class FaultNews:
             self._shut()
             return
         try:
-            self._path.unlink(missing_ok=True)  # remove the socket's file, which an agent that was killed may have left
+            self._path.unlink(missing_ok=True)  # remove the socket's file, which a killed agent may have left
             # A socket's path may have at most 107 bytes, and the state directory's path may be longer. So bind through
             # /proc.
             self._socket.bind(f"/proc/self/fd/{folder}/{NEWS_NAME}")

@@ -1,5 +1,5 @@
-"""Builds the launch specification with which a node runs its part of a multi-node job: the owner decides the policy,
-this node the machine, command and directory.
+"""Builds the launch specification of a node's part of a multi-node job. The owner decides the policy; this node decides
+the machine, command and directory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
-    # The owner decides whether workers are bound to CPUs, so every node reports its CPUs.
+    # Report the CPUs of every node, because the owner decides whether workers are bound to CPUs.
     return with_cpus(node, replace(launch.spec, binds=True))
 
 
@@ -51,8 +51,8 @@ def user_here() -> str:
 def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> LaunchSpec:
     """Return the launch specification with which this node runs the owner's job.
 
-    The policy, timers and settings are the owner's. The command and directory are this node's. Raises `BadUsage` if a
-    file that the owner's settings name cannot be read on this node.
+    The policy, timers and settings come from the owner. The command and directory come from this node. Raises
+    `BadUsage` if a file that the owner's settings name cannot be read on this node.
     """
     own = {role.name: role for role in launch.spec.roles}
     roles = tuple(_role_here(role, own, launch.spec) for role in welcome.spec.roles)
@@ -65,7 +65,7 @@ def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> Laun
 
 
 def without_effect(launch: LaunchSpec, welcome: Welcome) -> str:
-    """Return a message about options and variables of this node that the owner overrides, or "" if there are none."""
+    """Return a message about this node's options and variables that the owner overrides; "" if there are none."""
     if not (places := launch.settings.without_effect(welcome.settings)):
         return ""
     has, are = ("has", "it is a setting") if len(places) == 1 else ("have", "they are settings")
@@ -75,6 +75,6 @@ def without_effect(launch: LaunchSpec, welcome: Welcome) -> str:
 
 def _role_here(role: Role, own: dict[str, Role], spec: JobSpec) -> Role:
     mine = own.get(role.name) or (spec.roles[0] if len(spec.roles) == 1 else role)
-    # Directories and reports use the owner's name of the role. The workers see this node's name in ROLE_NAME.
+    # Directories and reports use the owner's name of the role. Workers see this node's name in ROLE_NAME.
     own_name = {} if mine.name == role.name else {"ROLE_NAME": mine.name}
     return replace(role, command=mine.command, env=own_name | mine.env)

@@ -1,6 +1,6 @@
-"""Reads a node's worker logs for a remote reader: a user, or the owner, which fetches the logs of failed ranks.
+"""Reads a node's worker logs for a remote reader: a user, or the owner, which copies the logs of failed ranks.
 
-One answer has at most two pieces, which fit into one frame. Then the reader requests the next piece. So the connection
+An answer has at most two pieces, which fit into one frame. Then the reader requests the next piece. So the connection
 never holds more data than the reader can accept.
 """
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 256 * 1024
 LEAST_BYTES = 4 * 1024
-#: Limit on the number of timestamps in one piece of a log (48 KiB). A log of very short lines is sent in smaller
-#: pieces.
+#: A piece of a log has at most this many timestamps (48 KiB). A log with very short lines is sent in smaller pieces.
 MOST_TIMES = 4096
 MOST_WAITING = 64
 
@@ -56,8 +55,8 @@ class LogReader:
         self._waiting: dict[int, _Waiting] = {}
 
     def read(self, question: ReadLog) -> None:
-        """Answer the request for a log at once. If the log has no new output and the request may wait, answer when the
-        log has grown.
+        """Answer the request for a log now. If the log has no new output and the request may wait, answer when the log
+        has grown.
         """
         self.forget(question.id)
         said = self._look(question)
@@ -70,15 +69,13 @@ class LogReader:
         self._watch(waiting)
 
     def forget(self, number: int) -> None:
-        """Stop waiting for new output on behalf of the request with this number."""
+        """Stop waiting for new output for the request with this number."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             self._release(waiting)
 
     def moved(self, view: GangView) -> None:
-        """Look for new output, because the gang's phase has changed: an attempt may be over, or a new one may have
-        begun.
-        """
+        """Look for new output, because a change of the gang's phase may end an attempt or begin one."""
         self._attempt, self._done = view.attempt, view.phase is Phase.DONE
         for waiting in tuple(self._waiting.values()):
             self._look_again(waiting)
@@ -97,13 +94,12 @@ class LogReader:
     def _watch(self, waiting: _Waiting) -> None:
         directory = self._directory(waiting.question)
         if directory is None:
-            # There is nothing to watch yet: the worker has no directory. `moved` looks again when the gang's phase
-            # changes.
+            # There is no directory to watch yet. `moved` looks again at the next phase.
             return
         try:
             waiting.watch = FolderWatch(directory, growing=True)
         except OSError:
-            return  # The kernel allows no more watches. `moved` finds new output when the gang's phase changes.
+            return  # The kernel allows no more watches. `moved` finds new output at the next phase.
         self._reactor.watch(waiting.watch.fileno(), partial(self._grown, waiting))
         self._look_again(waiting)
 
@@ -119,7 +115,7 @@ class LogReader:
             waiting.watch = None
 
     def _look(self, question: ReadLog) -> LogRead | None:
-        """Return the answer to a request for a log, or None if there is no output yet and the request may wait."""
+        """Return the answer to a request for a log; None if there is no output yet and the request may wait."""
         directory = self._directory(question)
         if directory is None:
             begun = question.attempt and question.attempt < self._attempt
@@ -136,7 +132,7 @@ class LogReader:
         return LogRead(id=question.id, attempt=attempt, role=role, pieces=pieces, over=over, node=self._node)
 
     def _directory(self, question: ReadLog) -> Path | None:
-        """Return the log directory of the rank's worker, in the requested attempt or else in this node's latest
+        """Return the log directory of the rank's worker in the requested attempt, or else in this node's latest
         attempt.
         """
         attempts = [question.attempt] if question.attempt else sorted(self._attempts(), reverse=True)
@@ -162,8 +158,8 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
             with opened(path, link=False) as file:
                 size = os.fstat(file.fileno()).st_size
                 if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
-                    # first yield the rest of the older file, because the log was rotated after the reader's previous
-                    # request
+                    # First yield the rest of the older file, because the log was rotated after the reader's previous
+                    # request.
                     yield rest
                     continue
                 at = 0 if where.at > size else where.at if where.at >= 0 else max(0, size + where.at)
@@ -176,7 +172,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
 
 
 def _rest(path: str, where: LogFrom) -> LogPiece | None:
-    """Return the unread rest of a rotated log's older file, from the position `where` on, or None if there is none."""
+    """Return the unread rest of a rotated log's older file, from the position `where`; None if there is none."""
     try:
         with opened(path, link=False) as file:
             size = os.fstat(file.fileno()).st_size
@@ -188,8 +184,8 @@ def _rest(path: str, where: LogFrom) -> LogPiece | None:
 
 
 def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
-    """Read a piece of a log, from the position `where` on, with the time at which each of its lines was written.
-    `whole`: end the piece with a complete line. Raises OSError if there is no log.
+    """Read a piece of a log from the position `where`, with the times of its lines. `whole`: end the piece with a
+    complete line. Raises OSError if there is no log.
     """
     mark = (where.file, where.at) if where.file else None
     whole_size = 0
@@ -210,7 +206,7 @@ def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
     spans, (file, end) = read_on(path, mark, size, whole_lines=whole)
     data, times = bytearray(), bytearray()
     for span in spans[:MOST_TIMES]:
-        # Add half a millisecond, because the reader rounds the time down and must get the same millisecond.
+        # Add half a millisecond, because the reader rounds the time down and must get the same millisecond again.
         times += record(len(data), 0.0 if span.at is None else span.at + 0.0005)
         data += span.data
     begin = end - sum(len(span.data) for span in spans)

@@ -1,8 +1,8 @@
 """Writes a node's worker logs in a separate process, so that a slow disk never delays an agent's heartbeats.
 
-A disk that stalls (most often a network file system) blocks each process that writes to it. So a child of the agent
-writes the logs; it receives the output through a socket. While the socket is full, the agent keeps the output in
-memory. Output beyond a limit is dropped, and a line in the file says how many bytes.
+A stalled disk (often a network file system) blocks each process that writes to it. So a child of the agent writes the
+logs, and gets the output through a socket. While the socket is full, the agent keeps the output in memory. It drops
+output beyond a limit, and a line in the file gives the number of dropped bytes.
 
 The agent sends frames (`_HEAD`, then the bytes). The child sends `SYNC` frames and messages for the user. Both ends are
 the same holdfast release, and no other program reads or writes this socket.
@@ -25,7 +25,7 @@ from holdfast.clock import Clock
 from holdfast.observe.log_file import LogFile, Rotation, amount
 from holdfast.reactor import Reactor
 
-#: Limit on the output held in memory while the disk is slow, in bytes.
+#: The agent keeps at most this many bytes of output in memory while the disk is slow.
 MOST_WAITING_BYTES = 32 << 20
 WORTH_SAYING_BYTES = 1 << 20
 _HEAD = struct.Struct("=BIQd")
@@ -33,9 +33,9 @@ _BLOCK = 256 * 1024
 
 
 class _Kind(enum.IntEnum):
-    #: Open a log. The frame's data: the path, the source and whether the log is shown, one per line.
+    #: Open a log. The frame's data: the path, the source, and whether the log is shown, each on a line.
     OPEN = enum.auto()
-    #: Write output, which is the frame's data. The frame's head has the time at which the output was read.
+    #: Write output. The frame's data is the output, and its head has the time at which it was read.
     WRITE = enum.auto()
     CLOSE = enum.auto()
     SYNC = enum.auto()
@@ -73,9 +73,7 @@ class LogProcess:
 
     @property
     def pid(self) -> int:
-        """Return the pid of the writer process. The writer must live longer than every process whose output it
-        writes.
-        """
+        """Return the pid of the writer process. The writer must outlive every process whose output it writes."""
         return self._child.pid
 
     def open(self, path: Path, source: str, *, shown: bool) -> FarLog:
@@ -111,7 +109,7 @@ class LogProcess:
         self._put(_Kind.SYNC, 0)
 
     def close(self, within_s: float) -> None:
-        """Wait until the writer has written all output, for at most `within_s` seconds."""
+        """Wait at most `within_s` seconds until the writer has written all output."""
         self._closing = True
         until, shut = self._reactor.now() + within_s, False
         self._reactor.at(until, lambda now: None)
@@ -182,8 +180,7 @@ class LogProcess:
 class FarLog:
     """A log file that the writer process writes. It has the interface of `holdfast.observe.log_file.LogFile`.
 
-    `number`: the log's number in the writer process. `source`: the name of the worker and the stream whose output the
-    log contains.
+    `number`: the log's number in the writer process. `source`: the log's worker and stream, by name.
     """
 
     def __init__(self, process: LogProcess, number: int, path: Path, source: str) -> None:
@@ -225,7 +222,8 @@ def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
 def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
     """Run the writer process: write all output until the agent has exited."""
     name_process("holdfast-logs")
-    # Slurm without cgroups signals every process of a step. The writer blocks these signals and ends after the agent.
+    # Slurm without cgroups signals every process of a step. The writer blocks these signals, so that it outlives the
+    # agent.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     clock = Clock()
     logs: dict[int, LogFile] = {}

@@ -1,9 +1,8 @@
-"""A node's end of the connection to its owner: it resends events that the owner has not acknowledged, and adds the
-rendezvous port.
+"""A node's end of the connection to its owner. It sends unacknowledged events again, and adds the rendezvous port.
 
-The agent repeats its report with every heartbeat. But an event (the result of the checks, evidence, a fault) is sent
-only once. Messages of one connection arrive in order, and the owner acknowledges a report only after it has recorded
-everything before it. So the acknowledgement of a report also acknowledges each event that was sent before it.
+The agent repeats its report with every heartbeat, but sends an event (the result of the checks, evidence, a fault) only
+once. Messages of one connection arrive in order, and the owner acknowledges a report after it has recorded everything
+before it. So the acknowledgement of a report also acknowledges the events before it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class OwnerLinkNow(Protocol):
 
 
 class NodeLink:
-    """A connection to the owner (`holdfast.wire.link_interface.OwnerLink`) that is restored whenever it breaks."""
+    """A connection to the owner (`holdfast.wire.link_interface.OwnerLink`) that is restored after each break."""
 
     def __init__(self, wire: OwnerLinkNow, node: str) -> None:
         self._wire = wire
@@ -48,18 +47,18 @@ class NodeLink:
         self.acknowledged_at: float | None = None
 
     def asked(self, request: Request) -> Request:
-        """Convert a request from the owner to the request that this node carries out."""
+        """Convert a request of the owner to the request that this node performs."""
         if isinstance(request, Ack):
             self._outbox.acknowledged(request.sent)
             self.acknowledged_at = max(request.sent, self.acknowledged_at or request.sent)
         elif isinstance(request, RunChecks):
             self._checks = request
-            # Each node runs only its own checks. The owner evaluates the connections between nodes.
+            # Each node runs only its own checks. The owner judges the links between nodes.
             return replace(request, nodes=(self._node,))
         return request
 
     def connected(self) -> None:
-        """Resend the events that may not have arrived, because the owner is connected again or for the first time."""
+        """Send the events again that may not have arrived, because the owner is now connected."""
         for event in self._outbox.again():
             self._wire.send(event)
 
@@ -88,7 +87,7 @@ class NodeLink:
         return answer if answer.state is CheckState.FAIL else replace(answer, meeting=self.meet(answer.attempt))
 
 
-#: Limit on the number of events kept while the owner is unreachable. Later events are dropped.
+#: At most this many events are kept while the owner is unreachable. Later events are dropped.
 MOST = 1000
 
 
@@ -96,10 +95,10 @@ class Outbox:
     """Keeps one node's events until the owner acknowledges them. Times are seconds on the node's clock."""
 
     def __init__(self) -> None:
-        #: The kept events, oldest first, each with the send time of the first report after it on this connection (None:
-        #: no report yet).
+        #: The kept events, oldest first, each with the send time of the first report after it on this connection; None:
+        #: no report came after it.
         self._kept: deque[tuple[Event, float | None]] = deque()
-        #: Number of kept events that precede a report already sent. These are the oldest events.
+        #: The number of the oldest kept events that were sent before some report.
         self._after: int = 0
         self.left_out = 0
 
@@ -111,22 +110,20 @@ class Outbox:
         self._kept.append((event, None))
 
     def reported(self, sent: float) -> None:
-        """Note that a report was sent on the present connection. All events kept so far were sent before it."""
+        """Record that a report was sent on the present connection, after all events kept so far."""
         if self._after == len(self._kept):
             return
         self._kept = deque((event, sent if after is None else after) for event, after in self._kept)
         self._after = len(self._kept)
 
     def acknowledged(self, sent: float) -> None:
-        """Drop the events that were sent before a report that the owner has acknowledged. `sent`: the report's send
-        time.
-        """
+        """Drop the events before a report that the owner has acknowledged. `sent`: when the report was sent."""
         while self._kept and (after := self._kept[0][1]) is not None and after <= sent:
             self._kept.popleft()
             self._after -= 1
 
     def again(self) -> Iterator[Event]:
-        """After a reconnection, return every event that may not have arrived, in order."""
+        """Return every event that may not have arrived, in order, after a reconnection."""
         self._kept = deque((event, None) for event, _ in self._kept)
         self._after = 0
         return (event for event, _ in tuple(self._kept))

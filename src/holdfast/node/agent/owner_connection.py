@@ -1,4 +1,4 @@
-"""An agent's connection to its owner: it introduces the node and passes each message to the right handler."""
+"""An agent's connection to its owner. It introduces the node, and passes each message to its handler."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.wire.tls_channel import ChannelEnd
 
 
-#: Maximum pause between two connection attempts while workers live, in seconds.
+#: The longest pause between two connection attempts while workers live, in seconds.
 HURRY_S = 0.5
 
 
@@ -66,14 +66,14 @@ class AgentIdentity(msgspec.Struct, frozen=True):
 
     #: The id of the agent's guard process.
     guard_id: str
-    #: The start number of the agent; it is higher than the number of any earlier agent of this node.
+    #: The agent's start number, higher than that of any earlier agent of this node.
     boot: int
     #: The OOM kill that ended the previous agent, or None.
     memory_kill: MemoryKill | None = None
 
 
 class OwnerConnection:
-    """The agent's connection to its owner. It is restored whenever it breaks.
+    """The agent's connection to its owner. It is restored after each break.
 
     `order`: how this node takes part in the job. `hears` handles the owner's messages. `host`, `port`: the owner's
     address.
@@ -93,7 +93,7 @@ class OwnerConnection:
         self.node = node_here(launch, order)
         #: The owner's address as the user typed it.
         self.place = written(order.host, port)
-        #: The reason why there is no connection. It is empty until a connection attempt fails.
+        #: Why there is no connection; empty until a connection attempt has failed.
         self.trouble = ""
         #: A remedy for `trouble` that the user can try.
         self.hint = ""
@@ -120,7 +120,7 @@ class OwnerConnection:
 
     @property
     def connected(self) -> bool:
-        """Return whether the owner has admitted this agent on a connection that still exists."""
+        """Return whether the owner has admitted this agent on the present connection."""
         return self._in and self._dialler.connected
 
     def note(self, directory: Path, welcome: Welcome) -> None:
@@ -140,11 +140,11 @@ class OwnerConnection:
         try:
             write_owner_address(directory, said)
         except OSError:
-            # ignore that the file cannot be written: the job runs anyway, but commands on this node do not find it
+            # Ignore the error: the job runs, but commands on this node do not find it.
             pass
 
     def hurry(self, on: bool) -> None:
-        """If `on` is true, connect more often: workers live, and their lease ends soon without the owner."""
+        """Connect more often if `on` is true, because workers live and their lease ends soon without the owner."""
         self._dialler.longest_s = HURRY_S if on else LONGEST_S
 
     def send(self, message: Sent) -> bool:
@@ -178,7 +178,7 @@ class OwnerConnection:
         try:
             return kept_out_here(self._launch.home, self.node, self._reactor.now())
         except HoldfastError:
-            return ()  # return no devices: the node's fault sources read the same fault log, and they report the error
+            return ()  # return no devices, because the node's fault sources read the same log and report the error
 
     def _on_message(self, message: Any, now: float) -> News:
         match message:

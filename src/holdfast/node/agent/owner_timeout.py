@@ -1,4 +1,4 @@
-"""Time limits for a node without an owner: one until the owner admits the node, one after the node's lease has
+"""The time limits of a node without an owner: one before the owner admits the node, and one after the node's lease has
 ended.
 """
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from holdfast.node.agent.admitted_node import AdmittedNode
     from holdfast.node.agent.owner_connection import OwnerConnection
 
-#: Seconds until the first message that the owner is missing, and seconds between later checks whether the reason has
-#: changed.
+#: Seconds until the first message about the missing owner, and seconds between later checks for a new reason.
 NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
 
 
@@ -29,18 +28,18 @@ class OwnerTimeout:
     def __init__(
         self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
     ) -> None:
-        #: True once the process that started this agent has exited or is unreachable. Then the node leaves when its
-        #: lease ends, or at once if no owner has admitted the node.
+        #: Whether the process that started this agent has exited or is unreachable. The node then leaves when its lease
+        #: ends; if no owner has admitted it, it leaves at once.
         self.starter_gone = False
         self._dialling = dialling
         self._say = say
         self._join_by = now + join_s
         self._join_s = join_s
-        #: Seconds to wait for a lost owner. The owner's setting replaces this value after the admission.
+        #: Seconds to wait for a lost owner. After the admission the owner's setting replaces it.
         self.owner_wait_s = owner_wait_s
         self._notice_at = now + NOTICE_S
         self._noticed = ""
-        #: The end of the lease for which the missing owner was last reported on the terminal.
+        #: The end of the lease after which the terminal last reported the missing owner.
         self._silent_from: float | None = None
 
     def next_wake(self, part: AdmittedNode | None) -> float:
@@ -52,7 +51,7 @@ class OwnerTimeout:
         return 0.0 if self.starter_gone else min(self._notice_at, self._join_by)
 
     def absent(self, now: float) -> ExitReport | None:
-        """If no owner has admitted this node in time, return a report, so that the node leaves; else return None."""
+        """Return a report if no owner has admitted this node in time, so that the node leaves; else None."""
         if now < self._join_by:
             self._notice(now)
             return None
@@ -74,7 +73,7 @@ class OwnerTimeout:
         return left_s <= 0
 
     def lost(self, part: AdmittedNode, now: float) -> ExitReport:
-        """Return the report for leaving the job, because the owner was silent for too long."""
+        """Return the report with which the node leaves, because the owner was silent for too long."""
         welcome = part.welcome
         return explain_owner_lost(
             welcome.job_id,
@@ -91,7 +90,7 @@ class OwnerTimeout:
         return 0.0 if self.starter_gone else self.owner_wait_s
 
     def _notice(self, now: float) -> None:
-        """Print why there is no owner yet. Print it again only when the reason has changed."""
+        """Print why there is no owner yet, and print it again only if the reason has changed."""
         said = self._dialling.trouble or f"the owner at {self._dialling.place} has not answered so far"
         if said != self._noticed:
             self._noticed = said

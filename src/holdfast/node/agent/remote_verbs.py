@@ -1,4 +1,4 @@
-"""Runs holdfast commands for a user on another node, each in a separate process with a time limit."""
+"""Runs holdfast commands on this node for users on other nodes. Each runs in its own process with a time limit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class VerbRunner:
         self._running: dict[int, _Running] = {}
 
     def run(self, verb: Verb, words: Sequence[str], done: Done) -> None:
-        """Run the command as soon as fewer than `SIDE_BY_SIDE` commands run. `done` is called once, even if the command
+        """Run the command when fewer than `SIDE_BY_SIDE` commands run. `done` is called once, even if the command
         cannot run, but not after `close`.
         """
         if len(self._waiting) >= MOST_WAITING:
@@ -57,7 +57,7 @@ class VerbRunner:
         self._fill()
 
     def close(self) -> None:
-        """Kill the running commands, and send no answers for them."""
+        """Kill the running commands without an answer."""
         self._waiting.clear()
         for running in self._running.values():
             self._release(running)

@@ -2,7 +2,7 @@
 and resets.
 
 Most runs see no fault, and importing the fault engine, its rules and its sources takes 20 ms. So a module is imported
-when one of the names below is first used.
+at the first use of one of the names below.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Buffers the machine's fault log for a run, so that a log that cannot be written never delays the run.
+"""Buffers the machine's fault log for a run, because a log that cannot be written must not delay the run.
 
-If another process locks the log, or the disk is full, the run goes on. It finds the remedies that faults require in
-memory, and puts one message for the user into `news`. Pending events are written when the log is writable again.
-Retries become rarer. A damaged log is not written again in this run.
+If another process locks the log, or the disk is full, the run goes on. It judges faults in memory, and puts one message
+for the user into `news`. It writes the pending events when the log is writable again, with growing pauses between
+retries. It does not write a damaged log again.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from holdfast.record.write_backlog import Backlog
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
-#: Seconds for which a stored count of failed resets is valid. Older counts are ignored.
+#: A stored count of failed resets counts for this many seconds.
 TRIES_S = 86_400.0
-#: Limit on the number of events kept in memory while the log cannot be written. Later events take effect, but are never
-#: written to the log.
+#: At most this many events are kept in memory while the log cannot be written. Later events take effect, but are never
+#: written.
 PENDING_MOST = 10_000
 
 
 class BufferedFaultLog:
-    """The faults of a run: it finds the remedies that they require, keeps those that overlap an attempt, and writes
-    them to the log when possible.
+    """The faults of a run. It finds the remedies that they require, keeps the faults that overlap an attempt, and
+    writes them to the log when possible.
 
     Times are seconds since the epoch. A device's level is the remedy that its faults require; each method returns the
-    changes of levels that it caused. Accepted events stay in `events` until the caller removes them; messages for
-    people stay in `news`.
+    changes of levels that it caused. The caller removes accepted events from `events`, and messages for people from
+    `news`.
 
-    `log`: the open log, or None if it could not be opened. `reopen` opens the log later; it raises `HoldfastError` on
+    `log`: the open log; None if it could not be opened. `reopen`: opens the log later; it raises `HoldfastError` on
     failure. `node`: this node's name, for the count of resets.
     """
 
@@ -54,14 +54,14 @@ class BufferedFaultLog:
         self.news: list[str] = []
         self.overlaps = Overlaps()
         self._reopen = reopen
-        #: Evaluates faults in memory while the log cannot be written; None otherwise.
+        #: Judges faults in memory while the log cannot be written; else None.
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
-            self._unwritten.failed(0.0)  # count the failed opening of the log as the first attempt to write
-        #: New fault rules that are not stored in the fault log yet.
+            self._unwritten.failed(0.0)  # the failed opening of the log counts as the first failed write
+        #: New fault rules that are not in the fault log yet.
         self._rules: Policy | None = None
-        #: True if the fault log can never be written in this run.
+        #: Whether the fault log can never be written in this run.
         self._hopeless = log is None and reopen is None
 
     @property
@@ -85,8 +85,8 @@ class BufferedFaultLog:
                 changes += self._alone(trouble, at)
             else:
                 self.news += said
-                # Include the events that other processes wrote meanwhile, because the rules apply to events in the
-                # log's order.
+                # Read the events that other processes wrote meanwhile, because the rules apply to events in the log's
+                # order.
                 self._on_events(_taken(self.log))
                 return changes + more
         engine = self.engine
@@ -139,7 +139,7 @@ class BufferedFaultLog:
         return count if at - noted_at < TRIES_S else 0
 
     def note_tries(self, devices: tuple[str, ...], count: int, at: float) -> None:
-        """Store how many resets of these devices failed in a row, so that the number survives a crash of this
+        """Store how many resets of these devices have failed in a row. The number then survives a crash of this
         process.
         """
         if self.log is not None and self._ahead is None:
@@ -151,13 +151,11 @@ class BufferedFaultLog:
             self.log.store.count_reset(self._node, devices, "succeeded" if ok else "failed")
 
     def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
-        """Return the faults that overlap in time with an attempt (from `start` to `end`), for the explanation of its
-        failure.
-        """
+        """Return the faults that overlapped an attempt (from `start` to `end`), because they may explain its failure."""
         return self.overlaps.within(start, end, ranks)
 
     def close(self) -> int:
-        """Write the pending events and close the log. Return the number of faults that could not be written."""
+        """Write the pending events and close the log. Return the number of faults that were not written."""
         if self._unwritten:
             self._unwritten.at_once()
             self._try_again(self.engine.clock / 1000)
@@ -173,8 +171,8 @@ class BufferedFaultLog:
         self.events += events
 
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
-        """From now on evaluate faults in memory, because the fault log cannot be written. Return the changes of
-        devices' levels that entries of other processes had caused.
+        """Judge faults in memory from now on, because the fault log cannot be written. Return the changes of levels by
+        other processes' entries.
         """
         log = self.log
         assert log is not None
@@ -193,8 +191,8 @@ class BufferedFaultLog:
         return missed
 
     def _try_again(self, at: float) -> list[LevelChange]:
-        """If a retry is due, write the pending events. Then the engine of the log replaces the one in memory. Return
-        the changes of the devices' levels (required remedies) between the two engines.
+        """Write the pending events if a retry is due. The engine of the log then replaces the one in memory. Return the
+        changes of the devices' levels (required remedies) between the two engines.
         """
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):

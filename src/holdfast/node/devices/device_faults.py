@@ -1,9 +1,9 @@
 """Handles device faults in the supervisor: it reads their sources, finds the required remedies, and delays checks
 during a reset.
 
-A run without faults costs almost nothing. Files are opened before the workers start, and read once the workers have run
-for a moment. If the job has devices, the rules, the catalogues and the fault log are loaded at that time too, otherwise
-at the first fault.
+A run without faults costs almost nothing. The sources' files are opened before the workers start, and read a moment
+after it. If the job has devices, the rules, the catalogues and the fault log are loaded then, too; otherwise at the
+first fault.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
-#: Time limit for reading the last fault reports before an attempt's end, in seconds. Without it, a flood of reports
-#: would never end.
+#: Seconds for reading the last fault reports at an attempt's end. Without the limit, a flood of reports would never
+#: end.
 LAST_WORDS_S = 0.5
-#: Time limit of a wait for another writer of the fault log, in milliseconds. During the wait, workers' output and exits
-#: are not handled.
+#: Milliseconds to wait for another writer of the fault log. During the wait, workers' output and exits are not handled.
 BUSY_MS = 200
-#: A driver may log a report this many seconds after the fault began.
+#: A driver may log a report up to this many seconds after the fault began.
 SLACK_S = 5.0
 
 
@@ -53,8 +52,7 @@ _TO_LISTEN = (
     "holdfast.observe.devices.kernel_faults",
     "holdfast.observe.devices.fault_sources", "holdfast.observe.devices.fault_socket",
 )  # fmt: skip
-#: Modules that evaluate faults, in import order: each comes after the modules that it imports, so that each import is
-#: short.
+#: The modules that judge faults. Each comes after the modules that it imports, so that each import is short.
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess",
     "holdfast.decide.faults.fault_remedies",
@@ -72,7 +70,7 @@ class Checker(Protocol):
 
 
 class DeviceUse(msgspec.Struct, frozen=True):
-    """Functions that report how the job currently uses its devices."""
+    """Functions that return how the job uses its devices now."""
 
     #: Returns which rank uses which device.
     seats: Callable[[], Sequence[Seat]]
@@ -85,7 +83,7 @@ class DeviceUse(msgspec.Struct, frozen=True):
 class DeviceFaults:
     """Reads the sources of device faults, decides the consequences for the job, and delays checks during a reset.
 
-    `use`: how the job uses the devices. `checker` runs the pre-checks. `say` prints a message to the user.
+    `use`: how the job uses the devices. `checker`: runs the pre-checks. `say`: prints a message to the user.
     """
 
     def __init__(
@@ -118,18 +116,18 @@ class DeviceFaults:
         self._rules = RuleFiles(job.options.codes, job.options.rules, reactor=reactor, say=say)
         self._judge: JobFaults | None = None
         self._broken = False
-        #: Times of the retries to open the fault log while no fault needs it.
+        #: When to open the fault log again, while no fault needs it.
         self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(job.home, job.node.name, say)
-        #: Waits for the end of another job's reset of a device of this job; None if no other job resets one.
+        #: Waits until another job's reset of this job's devices has ended; None if no other job resets one.
         self._others: LockWaiter | None = None
 
     # ----------------------------------------------------------------------- methods for the start and the end of a run
 
     def open(self, now: float) -> None:
-        """Open the fault sources right before the job is submitted, so that no later fault report is missed."""
+        """Open the fault sources just before the job is submitted, so that no later fault report is missed."""
         self._since = now
         self._listening.open(now)
 
@@ -188,7 +186,7 @@ class DeviceFaults:
         if self._others is not None:
             self._others.ended()
             self._others = None
-        # The other job's reset is over, and the log has its result.
+        # The other job's reset is over, and the fault log has its result.
         return self.refresh(now)
 
     def next_wake(self) -> float | None:
@@ -204,8 +202,8 @@ class DeviceFaults:
     # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Evaluate faults that this process found or received, by the fault rules. Notify other runs on this machine,
-        which may use the same devices.
+        """Judge faults that this process has found or received. Notify the other runs on this machine, which may use
+        the same devices.
         """
         judge = self._load(now, must=True) if events else None
         if judge is None:
@@ -221,7 +219,7 @@ class DeviceFaults:
         return self._released(judge.refresh(now) if judge is not None else [], now)
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
-        """Begin the checks of the next attempt as soon as no device is being reset."""
+        """Begin the checks of the next attempt when no device is being reset."""
         self._held = order
         found: list[ev.Event] = []
         if self._judge is not None and self._to_reset:
@@ -230,9 +228,7 @@ class DeviceFaults:
         return self._released(found, now)
 
     def awaiting_reset(self, devices: Sequence[str], now: float) -> tuple[str, ...]:
-        """Before the job is submitted, return the excluded devices that will be reset first. The job can use them after
-        the reset.
-        """
+        """Return the excluded devices that will be reset before the job starts. The job can use them after the reset."""
         if self._job.options.reset_command is None or not devices:
             return ()
         judge = self._load(now)
@@ -240,9 +236,7 @@ class DeviceFaults:
         return self._to_reset
 
     def last_words(self, now: float) -> list[ev.Event]:
-        """Read all fault reports up to now: the attempt's workers have ended, and the reports belong to this
-        attempt.
-        """
+        """Read all fault reports up to now. The attempt's workers have ended, so the reports belong to this attempt."""
         found: list[ev.Event] = []
         end = self._reactor.now() + LAST_WORDS_S
         while (unread := self._listening.unread()) and self._reactor.now() < end:
@@ -251,7 +245,7 @@ class DeviceFaults:
         return found
 
     def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
-        """Return the evidence with those faults of the attempt added that it does not contain yet."""
+        """Return the evidence with the attempt's faults that it lacks added."""
         if self._judge is None:
             return evidence
         seats = self._use.seats()
@@ -274,8 +268,8 @@ class DeviceFaults:
             self._say(f"edits of the fault rules are not seen: {error.message}")
 
     def _reload(self, now: float) -> list[ev.Event]:
-        """Apply an edit of the fault codes or rules. Notify the other runs of this state directory, which use the same
-        rules.
+        """Apply an edit of the fault codes or rules. Notify the other runs with this state directory, because they use
+        the same rules.
         """
         policy = self._rules.take(now)
         if policy is None or self._judge is None:
@@ -286,23 +280,21 @@ class DeviceFaults:
         return found
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
-        """Store how many lines of the fault sources were rejected (for `holdfast devices`), in a run that wrote nothing
+        """Store how many lines of the fault sources were rejected (for `holdfast devices`). The run has written nothing
         else to the fault log.
         """
 
         try:
             log = devices.Standings.for_writing(self._job.home, busy_ms=BUSY_MS)
         except HoldfastError:
-            # ignore the error: the count was printed before, and the end of the run must not depend on the fault log
+            # Ignore the error: the count was printed before, and the run must end without the fault log too.
             return
         for reason, count in refused.items():
             log.count_refused(reason, count)
         log.close()
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
-        """Begin the waiting checks, unless a reset still blocks them. Return `events`, followed by the events of the
-        checks.
-        """
+        """Begin the waiting checks, unless a reset blocks them. Return `events` with the checks' events added."""
         judge = self._judge
         if self._held is None or (judge is not None and judge.resetting) or not self._granted():
             return events
@@ -311,7 +303,7 @@ class DeviceFaults:
         return [*events, *more, *self._checker.begin(order, now)]
 
     def _granted(self) -> bool:
-        """Return whether no other job resets this job's devices. If another job does, wait for the reset's end."""
+        """Return whether no other job resets this job's devices. If one does, wait for the reset's end."""
         avoided = self._use.avoided()
         devices = [device for device in self._node.devices if device not in avoided]
         if self._others is not None or (devices and not self._devices.share(devices)):
@@ -337,8 +329,8 @@ class DeviceFaults:
     def _load(self, now: float, *, must: bool = False) -> JobFaults | None:
         """Load the rules and the fault log; return None if that fails.
 
-        If the log cannot be opened (it may be locked for a moment), later calls retry, with growing pauses. `must`: a
-        fault must be evaluated now, in memory if the log cannot be opened.
+        If the log cannot be opened (for example, locked for a moment), later calls try again with growing pauses.
+        `must`: a fault must be judged now, in memory if the log cannot be opened.
         """
         if self._judge is not None or self._broken:
             return self._judge
@@ -388,7 +380,7 @@ class DeviceFaults:
         )
         devices.publish(
             self._node.name, devices.standings(faults.engine, local)
-        )  # publish the devices' states at every start, because a reboot removes them
+        )  # publish the devices' states at every start, because a reboot has removed them
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge

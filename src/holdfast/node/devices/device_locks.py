@@ -1,13 +1,13 @@
-"""Locks that show which job uses or resets a device. Each device has one lock file, shared by all jobs of a state
-directory.
+"""Locks that show which job uses or resets a device. Each device has one lock file, which all jobs of a state directory
+share.
 
-A device of this machine has a second lock file, in a folder that every user can write to, so that jobs of other users
-and other state directories count too. Lock files stay empty. A lock on another user's file needs only read access.
+A device of this machine has a second lock file, in a folder that every user can write to, for jobs of other users and
+other state directories. Lock files stay empty. To lock another user's file, read access suffices.
 
-A job holds its devices' locks shared while any process of it lives; a reset holds the locks of its whole group
-exclusively. The kernel releases the locks (flock) of a process that dies. Several locks are always acquired in one
-order, so that jobs never deadlock. If a lock is not free, a small child process waits for it. Parent and child have the
-same open files, so the parent then holds the lock too.
+A job holds the locks of its devices shared while any of its processes lives. A reset holds the locks of its whole group
+exclusively. The kernel releases the locks (flock) of a dead process. Locks are always acquired in the same order, so
+that jobs never deadlock. If a lock is not free, a small child process waits for it. Parent and child have the same open
+files, so the parent then holds the lock too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from holdfast.act.isolated_fork import forked
 from holdfast.observe.devices.device_discovery import local_devices
 from holdfast.safe_files import open_file
 
-#: Folders in which every user may create files but cannot remove other users' files. The first suitable one is used.
+#: Folders in which every user may create files, but may not remove other users' files. The first suitable one is used.
 MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
 
 
 class LockWaiter:
-    """Waits, in a child process, for locks that another process holds. `pidfd` is readable when the child has acquired
-    the locks or was killed.
+    """Waits in a child process for locks of another process. `pidfd`: readable when the child has the locks or was
+    killed.
     """
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
@@ -45,7 +45,7 @@ class LockWaiter:
 
 
 class DeviceLocks:
-    """This job's locks on its devices. If no lock file can be made, `say` prints why, and every request succeeds
+    """This job's locks on its devices. If no lock file can be created, `say` prints why, and every request succeeds
     without a lock.
     """
 
@@ -73,8 +73,8 @@ class DeviceLocks:
         return self._try(devices, fcntl.LOCK_EX)
 
     def wait(self, devices: Iterable[str], *, alone: bool) -> LockWaiter:
-        """Wait for the locks in a child process, after `share` or `claim` returned False. `alone`: wait for exclusive
-        locks, as `claim` takes them.
+        """Wait for the locks in a child process, because `share` or `claim` has returned False. `alone`: wait for
+        exclusive locks, like `claim`.
         """
         return LockWaiter(self.fds(devices), fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
 
@@ -85,12 +85,12 @@ class DeviceLocks:
 
     def let_go(self, devices: Iterable[str]) -> None:
         for fd in self.fds(devices):
-            # Unlock explicitly: a process that was forked meanwhile may have the same open file, which would keep the
+            # Unlock explicitly. A process that was forked meanwhile may have the same open file, which would keep the
             # lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
 
     def holders(self, devices: Iterable[str]) -> tuple[int, ...]:
-        """Return the pids that hold one of these locks, as far as the kernel shows them."""
+        """Return the pids that hold one of these locks, if the kernel shows them."""
         inodes = {os.fstat(fd).st_ino for fd in self.fds(devices)}
         try:
             lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -98,12 +98,11 @@ class DeviceLocks:
             return ()
         held = [line.split() for line in lines if "FLOCK" in line and "->" not in line]
         found = {int(words[4]) for words in held if int(words[5].rpartition(":")[2]) in inodes}
-        # The kernel lists a lock under the process that acquired it. That can be a waiting child, which has exited
-        # since.
+        # The kernel lists a lock under the process that acquired it, which may be a child that has exited since.
         return tuple(sorted(pid for pid in found if pid != os.getpid() and Path(f"/proc/{pid}").exists()))
 
     def fds(self, devices: Iterable[str]) -> tuple[int, ...]:
-        """Return the descriptors of the devices' lock files, in the order in which locks are taken."""
+        """Return the descriptors of the devices' lock files, in the order of locking."""
         wanted = sorted(set(devices))
         for device in wanted:
             if device not in self._asked:
@@ -150,7 +149,7 @@ _PLACES = ("home", "machine")
 
 
 def _is_everybodys(folder: Path) -> bool:
-    """Return whether every user may create files in the folder, and no user may remove another user's files."""
+    """Return whether every user may create files in the folder, but may not remove other users' files."""
     try:
         return folder.stat().st_mode & 0o1003 == 0o1003
     except OSError:
@@ -162,13 +161,13 @@ def _open_shared(path: Path) -> int:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for more in (0, os.O_CREAT | os.O_EXCL, 0):
         try:
-            # In a folder such as /tmp the kernel refuses O_CREAT for another user's file. So use O_CREAT only if the
+            # In a folder such as /tmp the kernel refuses O_CREAT for another user's file, so use O_CREAT only if the
             # file is missing.
             fd = os.open(path, flags | more, 0o444)
         except OSError:
             continue
         if more:
-            os.fchmod(fd, 0o444)  # make the file readable for the next user, whatever the umask
+            os.fchmod(fd, 0o444)  # make the file readable for other users, whatever the umask
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)
@@ -181,5 +180,5 @@ def _lock(fds: Iterable[int], how: int) -> None:
 
 
 def _plain(word: str) -> str:
-    """Replace each character except letters, digits, `.`, `_` and `-`, so that the text can be a file's name."""
+    """Replace each character other than letters, digits, `.`, `_` and `-`, so that the text can be a file name."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in word)

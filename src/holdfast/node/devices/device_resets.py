@@ -1,10 +1,9 @@
-"""Resets this machine's devices. Each reset group has one `Tolerance`, which decides when to reset; each reset runs the
-user's command.
+"""Resets this machine's devices with the user's command. Each reset group has a `Tolerance`, which decides when to
+reset.
 
-A command waits until no other job uses a device of its group (locks) and no process has one open. /proc shows only this
-user's processes; the vendor's tool, if there is one, shows all. If some processes stay hidden, a message warns about
-them. Each command writes a log in the job's directory. After its time limit the command is killed with all its
-children.
+The command waits until no other job uses a device of the group (locks) and no process has one open. /proc shows only
+this user's processes; the vendor's tool, if there is one, shows all. If some processes stay hidden, a message warns
+about them. Each command writes a log in the job's directory. After its time limit it is killed with all its children.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 class _ResetTry(msgspec.Struct):
     """One try of a reset: it waits for other jobs and for `users` (pidfd → pid), then runs its command.
 
-    `order`: the requested reset. `asking`: the running query of the vendor's tool, which knows users that /proc does
-    not show. `asked`: True if that query has begun. `lost`: pids that the tool named and this process cannot see.
+    `order`: the requested reset. `asking`: the running query of the vendor's tool, which also shows processes that
+    /proc hides. `asked`: whether that query has begun. `lost`: pids from the tool that this process cannot see.
     """
 
     group: Tolerance
@@ -76,11 +75,12 @@ class ResetCommand(msgspec.Struct, frozen=True):
 
 
 class Resets:
-    """Runs the resets of this machine's devices. When one of its descriptors is readable, the reactor calls `heard(fd,
+    """Runs the resets of this machine's devices. If one of its descriptors is readable, the reactor calls `heard(fd,
     now)`.
 
-    `command`: the reset command; if its `words` are None, no reset may be requested. `grace`: time limits. `users`
-    finds the users of devices. `say` prints a message. `history` stores the tries, so that they survive a crash.
+    `command`: the reset command; if its `words` are None, no reset may be requested. `grace`: time limits. `users`:
+    finds the processes that use devices. `say`: prints a message. `history`: stores the tries, so that they survive a
+    crash.
     """
 
     def __init__(
@@ -112,14 +112,12 @@ class Resets:
 
     @property
     def running(self) -> bool:
-        """Return whether a device is being reset or is about to be. While this is true, no work may start on
-        devices.
-        """
+        """Return whether a device is being reset or soon will be. No work may start on the devices then."""
         return any(group.phase is TolerancePhase.RESETTING for group in self._groups.values())
 
     @property
     def longest_s(self) -> float:
-        """Return the maximum time of a reset with all its tries, in seconds."""
+        """Return how long a reset with all its tries may take, in seconds."""
         group = next(iter(self._groups.values()), None)
         return float(self.grace.reset_s * (group.attempts if group is not None else 1))
 
@@ -136,15 +134,15 @@ class Resets:
         return _group(device, self._command.group)
 
     def settle(self) -> None:
-        """Unlock the devices of finished resets. Call this after the results were stored, because other jobs may use
-        the unlocked devices at once.
+        """Unlock the devices of finished resets. Call this after storing the results, because other jobs may use the
+        devices at once.
         """
         for devices, group in self._groups.items():
             if group.phase is not TolerancePhase.RESETTING:
                 self._locks.let_go(devices)
 
     def is_free(self, device: str) -> bool:
-        """Return whether no process now uses a device of this device's reset group."""
+        """Return whether no process uses a device of this device's reset group now."""
         devices = _group(device, self._command.group)
         free = self._locks.claim(devices) and not any(
             name != OUR_WATCH for name in self._users.visible(devices).values()
@@ -153,7 +151,7 @@ class Resets:
         return free
 
     def under_way(self, device: str) -> bool:
-        """Return whether a reset of the device is running or waits for processes to exit."""
+        """Return whether a reset of the device runs, or waits for processes to exit."""
         return self.group_of(device).phase in (
             TolerancePhase.WAITING,
             TolerancePhase.NOTIFIED,
@@ -172,20 +170,20 @@ class Resets:
     # --------------------------------------------------------------------------------------- methods that handle events
 
     def reload(self, grace: GraceTimes) -> None:
-        """Use the time limits `grace` from now on. Limits that already run do not change."""
+        """Use the time limits in `grace` from now on. Running limits do not change."""
         self.grace = grace
         for group in self._groups.values():
             group.grace = grace
 
     def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
-        """Handle a change of a device's level, the remedy that its faults require. Begin resets, and return all other
-        actions for the caller.
+        """Handle a change of a device's level (the remedy that its faults require). Begin resets, and return all other
+        actions.
         """
         group = self.group_of(device)
         return self._perform(group, group.handle(LevelChanged(device=device, remedy=remedy), now), now)
 
     def use(self, busy: bool, now: float) -> list[ToleranceAction]:
-        """Note that work runs on the devices (`busy`), or that no process uses them any more."""
+        """Record whether work runs on the devices (`busy`), or no process uses them any more."""
         self._busy = busy
         found: list[ToleranceAction] = []
         for group in list(self._groups.values()):
@@ -217,7 +215,7 @@ class Resets:
         return found
 
     def ready(self, fd: int, now: float) -> list[ToleranceAction]:
-        """Handle a readable descriptor: a process that a reset waited for has ended."""
+        """Handle a readable descriptor: a process for which a reset waited has exited."""
         if fd in self._overdue:
             self._reactor.forget(fd)
             self._overdue.pop(fd).reap()
@@ -273,7 +271,7 @@ class Resets:
         return self._over(one, why, now) if why else []
 
     def _over(self, one: _ResetTry, why: str, now: float) -> list[ToleranceAction]:
-        """End a try of a reset (`one`). `why`: the reason of its failure, or "" for success."""
+        """End a try of a reset (`one`). `why`: the reason of its failure; "" for success."""
         self._tries.remove(one)
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
@@ -285,8 +283,8 @@ class Resets:
         return self._perform(one.group, actions, now)
 
     def _start(self, one: _ResetTry, now: float) -> str:
-        """Run the command of a reset (`one`), or wait until no process uses the devices. If neither is possible, return
-        the reason, else "".
+        """Run the command of a reset (`one`), or wait until no process uses the devices. Return why neither is
+        possible, else "".
         """
         devices = ", ".join(one.order.devices)
         if not self._locks.claim(one.order.devices):
@@ -320,7 +318,7 @@ class Resets:
             self._reactor.watch(fd, self._heard_at)
             try:
                 if name == OUR_WATCH:
-                    # End a process that watches NVML for a run. The run starts it again after the reset.
+                    # End a process that watches NVML for a run. The run restarts it after the reset.
                     signal.pidfd_send_signal(fd, signal.SIGTERM)
                     continue
             except OSError:
@@ -344,8 +342,8 @@ class Resets:
         return True
 
     def _on_users(self, one: _ResetTry, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
-        """Handle the answer of the vendor's tool for a reset (`one`): the users of the devices (pid → command), or the
-        reason why the tool failed (`trouble`).
+        """Handle the answer of the vendor's tool for a reset (`one`). `users`: pid → command of each process that uses
+        the devices. `trouble`: why the tool failed.
         """
         if trouble and one.asking is not None:
             self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")
@@ -357,7 +355,7 @@ class Resets:
             pids = ", ".join(f"pid {pid}" for pid in sorted(lost))
             return self._over(one, f"used by {pids}, which cannot be seen from here, nor waited for", now)
         one.lost = lost
-        # Ask again after these users have exited: new ones may have come, and a hidden process may have exited.
+        # Query again after these processes have exited: new ones may have come, or a hidden one may have gone.
         one.asked = not users
         return [] if one.users else self._begin(one, now)
 
@@ -372,7 +370,7 @@ class Resets:
         return self._over(one, why, now)
 
     def _give_up(self, one: _ResetTry) -> None:
-        """End a try of a reset whose time limit has passed, and kill its processes."""
+        """End a try of a reset after its time limit, and kill its processes."""
         self._tries.remove(one)
         if one.jobs is not None:
             self._reactor.forget(one.jobs.pidfd)
@@ -401,7 +399,7 @@ def words(command: str, devices: Sequence[str]) -> list[str]:
 
 
 def _group(device: str, size: int) -> tuple[str, ...]:
-    """Return the device's reset group; for example, `gpu5` in groups of four belongs to gpu4 … gpu7."""
+    """Return the device's reset group: in groups of four, `gpu5` belongs to gpu4 … gpu7."""
     match = _NUMBERED.fullmatch(device)
     if match is None or size == 1:
         return (device,)

@@ -1,5 +1,5 @@
-"""Reads from the fault log which devices of this machine are excluded. The pre-check `standing`, which runs in a fork,
-uses this too.
+"""Reads this machine's excluded devices from the fault log. The pre-check `standing`, which runs in a fork, uses this
+too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from holdfast.record.device_standings import RowKind, Standings
 
 
 def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
-    """Return this node's excluded devices according to the latest fault rules. No new work may use them.
+    """Return this node's devices that may take no new work by the latest fault rules.
 
     Raises `StandingsUnusable` if the state directory cannot be read.
     """

@@ -1,5 +1,5 @@
-"""The entry point to device faults and devices' states (standings), for `holdfast faults`, `holdfast devices` and
-`holdfast release`.
+"""The entry point for `holdfast faults`, `holdfast devices` and `holdfast release`: device faults, and the states of
+devices (standings).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _counted(engine: FaultEngine, code: str, count: int) -> str:
 
 
 def explain_event(event: FaultEvent, policy: Policy) -> str:
-    """Explain in one sentence which remedy the code of a fault event alone requires."""
+    """Return a sentence about the remedy that the code of a fault event requires on its own."""
     key = canonical(event.code)
     if event.assertion is Assertion.RECOVER:
         return f"{describe(event.code)} is over"

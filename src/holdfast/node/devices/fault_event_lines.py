@@ -1,4 +1,4 @@
-"""Parses and checks fault events that users or programs report, and replays past events under given fault rules."""
+"""Parses and validates fault events from users and programs, and replays past events under given fault rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.reported_faults import FaultRejected
 from holdfast.untrusted import Malformed, json_leniently, json_value, wrong_time
 
-#: Maximum age of an event, in seconds: the widest window of any rule (10 days). Older events are refused.
+#: Older events are refused. The limit, in seconds, is the widest window of any rule (10 days).
 OLDEST_S = 864_000.0
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 CODE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:,\]-]{0,63}")
@@ -41,9 +41,7 @@ def event_refusal(event: FaultEvent, now: float) -> str:
 
 
 def is_case(data: bytes) -> bool:
-    """Return whether the data is a fault case (a test of the fault rules) or a list of fault cases, and not a log of
-    events.
-    """
+    """Return whether the data is a test of the fault rules (a fault case or a list of them), and not a log of events."""
     try:
         document = json_leniently(data)
     except Malformed:
@@ -71,7 +69,7 @@ def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
 
 
 def read_event(line: str) -> FaultEvent:
-    """Parse one JSON line of a log of events. Raises ValueError, whose message says what was expected."""
+    """Parse one JSON line of a log of events. Raises ValueError with a message that states the expected form."""
     try:
         item = json_value(line)
     except Malformed as error:
@@ -101,7 +99,7 @@ def read_events(line: str) -> list[FaultEvent]:
     """Parse one line in any format that a run accepts. Events of any age are allowed.
 
     The formats: the format of `read_event`, the same for several devices at once, a fault message of a cluster, an
-    event of Ascend's driver. Raises ValueError, whose message says what was expected.
+    event of Ascend's driver. Raises ValueError with a message that states the expected form.
     """
     try:
         item = json_value(line)
@@ -124,7 +122,7 @@ def read_events(line: str) -> list[FaultEvent]:
 
 def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange], list[str], FaultEngine]:
     """Replay past events under these rules. Return the changes of devices' levels (required remedies), the bad lines,
-    and the fault engine at the end.
+    and the fault engine after the last event.
     """
     events: list[FaultEvent] = []
     bad: list[str] = []
@@ -146,7 +144,7 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange]
         changes += _ticks(engine, event.at)
         changes += engine.handle(event, event.at)
     if events:
-        # Advance the time, so that the deadlines set by the last events pass.
+        # Advance the time, so that the deadlines of the last events pass.
         changes += _ticks(engine, max(event.at for event in events) + 600.0)
     return changes, bad, engine
 

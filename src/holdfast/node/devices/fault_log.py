@@ -1,11 +1,10 @@
-"""The machine's fault log: stored entries, and the fault engine that is computed from them.
+"""The machine's fault log: the stored entries, and the fault engine with the state that follows from them.
 
-Every entry is first written and then fed to the engine. Entries of other processes are fed in the log's order, so that
-all processes compute the same states of devices (standings).
+An entry is first written and then fed to the engine. Entries of other processes are fed in the log's order too, so all
+processes compute the same states of devices (standings).
 
-A snapshot holds the whole state, so old entries can be removed. But another version of holdfast may write snapshots
-that this version cannot read. So the log alone must still contain every hold and every lasting fault: a
-`PrunedRemainder`.
+A snapshot has the whole state, so older entries can be removed. But another version of holdfast may be unable to read
+the snapshot. So the log alone must still contain every hold and every lasting fault: it gets a `PrunedRemainder`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ HEARD_MOST = 1000
 
 
 class Release(Noun, frozen=True, kw_only=True):
-    """A user's release of a device: who released it, why, and the reason for which the device was held."""
+    """A user's release of a device: the user, the reason, and why the device was held."""
 
     device: str
     who: str
@@ -45,17 +44,17 @@ class Release(Noun, frozen=True, kw_only=True):
 
 
 class FaultLog:
-    """The fault engine and the stored entries that it is computed from. Use it from one thread, and `close()` it.
+    """The fault engine, and the stored entries from which its state follows. Use it from one thread, and `close()` it.
 
-    Raises `StandingsUnusable` if the state directory cannot be used. A log that is opened for reading evaluates faults
-    by `policy` without storing it.
+    Raises `StandingsUnusable` if the state directory cannot be used. A log that is opened for reading judges faults by
+    `policy` and does not store it.
 
     `home`: the state directory. `writable`: open the log for writing. `keep`: keep the stored rules, and use `policy`
-    only if there are none; so a reported fault does not change the rules of a run. `since`: `missed` has the changes
-    from entries written at this time or later. `busy_ms`: the longest wait for another writer, in milliseconds.
+    only if there are none; a report of a fault then leaves the rules of a run unchanged. `since`: `missed` has the
+    changes by entries from this time on. `busy_ms`: the longest wait for another writer, in milliseconds.
 
-    `heard`: the latest events from the log, until the caller removes them. `missed`: changes of devices' levels
-    (required remedies) that were found on opening.
+    `heard`: the latest events from the log, until the caller removes them. `missed`: the changes of devices' levels
+    (required remedies) that the opening has found.
     """
 
     def __init__(
@@ -92,8 +91,8 @@ class FaultLog:
                 policy = self.policy = self.engine.policy
             if self.engine.policy != policy:
                 if writable:
-                    # Other processes may have written entries since the entries above were read. `missed` must contain
-                    # the changes that they caused too.
+                    # `missed` must also have the changes by entries that other processes have written since the read
+                    # above.
                     self.missed += self._write(now, RowKind.POLICY, [encode(policy)])
                 else:
                     self.engine.reload(policy, now)
@@ -117,8 +116,8 @@ class FaultLog:
         return changes
 
     def report(self, event: FaultEvent, now: float) -> list[LevelChange]:
-        """Write one fault event to the log, and apply the fault rules to it. Raises `BadUsage` if the event is refused;
-        then only the count of refusals changes.
+        """Write one fault event to the log, and apply the fault rules to it. Raises `BadUsage` if the event is refused,
+        and then only counts the refusal.
         """
         return self.report_all([event], now)
 
@@ -140,7 +139,7 @@ class FaultLog:
         """Write the events of the fault sources to the log, and count the refused events. Return (changes of devices'
         levels, accepted events, reasons for refusals).
 
-        If the write fails, `missed` has the changes that other processes caused before.
+        If the write fails, `missed` has the changes by entries of other processes.
         """
         changes = self.sync(now)
         taken: list[FaultEvent] = []
@@ -191,11 +190,11 @@ class FaultLog:
         return standings(self.engine, local)
 
     def standing(self, device: str) -> DeviceStanding:
-        """Return one device's state (its standing). Times in the state's reason are in this machine's local time."""
+        """Return one device's state (its standing). The reason in it has times of this machine's zone."""
         return standing(self.engine, device, local)
 
     def close(self) -> None:
-        """Close the log file. If many entries were written since the last snapshot, save a new snapshot first."""
+        """Close the log file. Save a snapshot first if many entries were written since the last one."""
         if self.store.writable and self._seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self._save_snapshot()
         self.store.close()
@@ -209,7 +208,7 @@ class FaultLog:
         try:
             state = json_as(data, EngineState)
         except Malformed:
-            # Another version of holdfast wrote the snapshot. The log still contains everything that must not be lost.
+            # Another version of holdfast wrote the snapshot. The log alone still has everything that must not be lost.
             return False
         if state.format != FORMAT or seq <= self._seq:
             return False
@@ -220,8 +219,8 @@ class FaultLog:
         return True
 
     def _catch_up(self, row: StandingRow) -> list[LevelChange]:
-        """Load the newest snapshot, or else the stored remainder (`row`), because another process removed entries that
-        this process had not read.
+        """Load the newest snapshot, or else the stored remainder (`row`), because another process has removed entries
+        that this process had not read.
         """
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
@@ -274,7 +273,8 @@ class FaultLog:
                     note = json_as(row.body, Release)
                     return engine.release(note.device, row.now)
                 case RowKind.POLICY:
-                    # The first stored rules apply from time 0, so that no event with the same timestamp precedes them.
+                    # The first stored rules apply from time 0, so that they also judge an event with the same
+                    # timestamp.
                     since = row.now if engine.policy != Policy() else 0.0
                     return engine.reload(json_as(row.body, Policy), since)
         except Malformed as error:
@@ -284,26 +284,26 @@ class FaultLog:
 
 
 def judged_standings(home: Path, rules: bytes | None, now: float) -> list[DeviceStanding]:
-    """Return the states of the devices with a lasting fault. `rules`: the encoded fault rules that apply; None: the
+    """Return the states of the devices with a lasting fault. `rules`: the encoded fault rules in force; None: the
     built-in rules.
     """
     try:
         policy = json_as(rules, Policy) if rules is not None else load_policy(None, None).policy
     except Malformed:
-        # use the built-in rules, because another version of holdfast wrote the stored ones
+        # Use the built-in rules, because another version of holdfast wrote the stored ones.
         policy = load_policy(None, None).policy
     with FaultLog(home, policy, now, writable=False) as log:
-        # Exclude a device only for a lasting fault: a momentary one may come from the crash of the last job.
+        # Exclude a device only for a lasting fault, because a momentary one may come from the last job's crash.
         return [each for each in log.standings() if log.engine.lasts(each.device)]
 
 
 def _kind_of(why: str) -> str:
-    """Return a group for `why`, the reason for which this node refused a fault event. Refusals are counted by group."""
+    """Return the group of `why`, the reason for which this node refused a fault event. Refusals are counted by group."""
     return next((words for words in ("in the future", "days old", "already settled") if words in why), "malformed")
 
 
 def _own(home: Path) -> None:
-    """Raise BadUsage if another user owns the stored states of devices: only the owner of the files may report or
+    """Raise BadUsage if the stored states of devices belong to another user, because only their owner may report or
     release.
     """
     file = home / FILE_NAME
@@ -321,14 +321,14 @@ def _own(home: Path) -> None:
 
 #: Maximum age of kept log entries, in seconds: the widest window of any rule (10 days), plus an hour for late events.
 KEEP_S = 864_000.0 + 3600.0
-#: Limit on the number of log entries. Beyond it the oldest entries are removed, however young they are, so that one day
-#: with many faults does not keep a huge file for ten days.
+#: Beyond this many entries the oldest are removed, however young they are. Otherwise a day with many faults would keep
+#: a huge file for ten days.
 KEEP_MOST = 20_000
 AT_A_TIME = 20_000
 
 
 class Escalated(Noun, frozen=True, kw_only=True):
-    """The fault of one device that now requires a more severe remedy, because of a frequency rule or a hold."""
+    """A fault of a device that now requires a more severe remedy, because of a frequency rule or a hold."""
 
     device: str
     code: str
@@ -337,8 +337,8 @@ class Escalated(Noun, frozen=True, kw_only=True):
 
 
 class PrunedRemainder(Noun, frozen=True, kw_only=True):
-    """The facts in removed log entries that must not be lost: faults that still last, and escalations that are in
-    effect. (Escalations because of a fault's duration are left out.)
+    """The facts in removed log entries that must not be lost: lasting faults, and escalations that are in effect.
+    (Escalations by duration are left out.)
     """
 
     lasting: tuple[FaultEvent, ...] = ()
@@ -346,8 +346,8 @@ class PrunedRemainder(Noun, frozen=True, kw_only=True):
 
 
 def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
-    """Return the part of the fault engine's state that must never be lost: its lasting faults and effective
-    escalations.
+    """Return the part of the fault engine's state that must not be lost: its lasting faults, and its escalations that
+    are in effect.
     """
     lasting = [
         FaultEvent(

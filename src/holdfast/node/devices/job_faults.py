@@ -1,8 +1,8 @@
-"""Decides the consequences of device faults for the running job. The fault log finds the remedy that a fault requires;
-this module turns the remedy into requests to the gang and resets.
+"""Decides the consequences of device faults for the running job. The fault log determines the remedy for a fault; this
+module turns the remedy into requests to the gang and into resets.
 
-A stop for a fault gives the workers time to save a checkpoint, if they handle the signal. The `Tolerance` of a device's
-reset group handles a fault that a restart or a reset can fix. A graver fault takes effect at once.
+A stop for a fault gives the workers time to save a checkpoint, if they handle the signal. If a restart or a reset can
+fix the fault, the `Tolerance` of the device's reset group handles it. A graver fault takes effect at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RESET_FAILED = "RESET-FAILED"
 
 
 class JobFaults:
-    """Decides the consequences of the machine's faults for one job. `node`: the node with the devices that this job may
+    """Decides the consequences of the machine's faults for one job. `node`: the node, with the devices that the job may
     use.
     """
 
@@ -59,9 +59,9 @@ class JobFaults:
     ) -> None:
         """Set up the handling of faults for one job.
 
-        `faults`: the fault log of the run. `resets`: runs device resets. `say` prints a message to the user.
-        `spare(device)` returns whether the job has enough devices without `device`. `stand` receives the standings of
-        all devices when a device's level has changed.
+        `faults`: the fault log of the run. `resets`: runs device resets. `say`: prints a message to the user.
+        `spare(device)`: returns whether the job has enough devices without this one. `stand`: gets the standings of all
+        devices after a change of a level.
         """
         self._faults = faults
         self._resets = resets
@@ -73,16 +73,15 @@ class JobFaults:
         self._stand = stand
         #: Device → its newest fault event.
         self._latest: dict[str, FaultEvent] = {}
-        #: Device → the time at which to check whether its fault is still active. Until then the fault has no
-        #: consequence.
+        #: Device → when to check whether its fault is still active. Before that the fault has no consequence.
         self._waiting: dict[str, float] = {}
         self._said_no_reset = False
 
     # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Write these events to the fault log, and return their consequences for this job. Refused events are printed
-        and counted.
+        """Write these events to the fault log, and return their consequences for this job. Print and count refused
+        events.
         """
         return self._digest(self._faults.note(events, now), now)
 
@@ -92,7 +91,7 @@ class JobFaults:
 
     def reload(self, policy: Policy, now: float) -> list[ev.Event]:
         """Apply the fault rules of `policy` from now on. A device's level (the remedy that its faults require) may
-        change at once.
+        change now.
         """
         self._resets.reload(policy.grace)
         return self._digest(self._faults.reload(policy, now), now)
@@ -105,7 +104,7 @@ class JobFaults:
         elif phase is Phase.PREPARING:
             found += self.begin(now)
             for group in self._resets.leaving():
-                # The reset was requested during the checks, when there was no worker to stop.
+                # The reset was requested during the checks, when there were no workers to stop.
                 found += self._stop_for(group.devices, f"{', '.join(group.devices)} must be reset", now)
         return found
 
@@ -114,7 +113,7 @@ class JobFaults:
         return self._act(self._resets.use(True, now), now)
 
     def awaiting_reset(self, devices: Iterable[str]) -> tuple[str, ...]:
-        """Return the devices that a reset could make usable and that no process uses. Their reset could begin now."""
+        """Return the unused devices that a reset could repair now."""
         if not self._resets.possible:
             return ()
         levels = ((device, self._faults.engine.level(device) or Remedy.NONE) for device in devices)
@@ -129,9 +128,7 @@ class JobFaults:
         return found
 
     def overlapping(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
-        """Return the faults between `start` and `end` of the devices in `ranks`, each with the ranks that use its
-        device.
-        """
+        """Return the faults between `start` and `end` on the devices in `ranks`, each with the ranks on its device."""
         found = self._faults.within(start, end, ranks)
         return tuple(fault for fault in found if fault.ranks)
 
@@ -147,7 +144,7 @@ class JobFaults:
         return code in self._faults.engine.policy.levels
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
-        """Handle output or the exit of a reset process (`fd`: its descriptor). Read the fault log first, because
+        """Handle output or the exit of a reset process with the descriptor `fd`. Read the fault log first, because
         another job may have reset the device meanwhile.
         """
         found = self.refresh(now)
@@ -183,8 +180,8 @@ class JobFaults:
     # --------------------------------------------------------------- methods that decide what a fault means for the job
 
     def _digest(self, changes: Iterable[LevelChange], now: float) -> list[ev.Event]:
-        """Return the consequences of these changes of devices' levels (required remedies) for this job, followed by an
-        event (as evidence) for each new fault that changed no device's level.
+        """Return the consequences for this job of these changes of devices' levels (required remedies). Then add an
+        event, as evidence, for each new fault that changed no level.
         """
         heard, self._faults.events = self._faults.events, []
         for text in self._faults.news:
@@ -223,8 +220,7 @@ class JobFaults:
         answer = self._answer(change, now)
         why = f"{describe(fault.code)}: {answer.why}" if answer.why else self._told(change)
         if answer.wait_until is not None:
-            # Check a moment after the waiting time has ended: a fault that lasts exactly that long has no consequence
-            # yet.
+            # Check a moment after the wait, because a fault that lasts exactly that long has no consequence.
             self._waiting[device] = answer.wait_until + 0.001
         if remedy is Remedy.RESTART_WORKERS and self._may_pass(fault):
             return self._give_time(fault, why, now)
@@ -248,16 +244,16 @@ class JobFaults:
         return found
 
     def _may_pass_on(self, fault: FaultEvent) -> bool:
-        """Return whether the fault is lasting and the next attempt can do without its device."""
+        """Return whether the fault lasts, and the next attempt can do without the device."""
         return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
 
     def _mean_for_mates(self, change: LevelChange, now: float) -> list[ev.Event]:
-        """Handle a change of the level (required remedy) of a device that the job does not use, but whose reset also
+        """Handle a change of the level (required remedy) of a device that the job does not use. A reset of it also
         resets a device of the job.
         """
         if not self._resets.possible:
             return []
-        # RESET_WHEN_IDLE waits for this job's end. If the fault is over, another job has reset the device.
+        # RESET_WHEN_IDLE waits for this job's end. If there is no fault any more, another job has reset the device.
         still = self._faults.engine.level(change.device) is Remedy.RESET_NOW
         remedy = Remedy.RESET_NOW if still else None
         if remedy is not None:
@@ -265,8 +261,8 @@ class JobFaults:
         return self._act(self._resets.level(change.device, remedy, now), now)
 
     def _may_pass(self, fault: FaultEvent) -> bool:
-        """Return whether to wait before acting: the fault may disappear, or the program caused the fault and will
-        report the cause itself.
+        """Return whether to wait before acting: the fault may end, or the program has caused it and will report the
+        cause.
         """
         own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
         return fault.assertion is Assertion.OCCUR or own
@@ -288,8 +284,8 @@ class JobFaults:
         return found
 
     def _act(self, actions: Sequence[ToleranceAction], now: float) -> list[ev.Event]:
-        """Carry out the actions that a reset group's `Tolerance` has decided on, except the reset command. Return the
-        events for the gang.
+        """Carry out the actions of a reset group's `Tolerance`, except the reset command. Return the events for the
+        gang.
         """
         found: list[ev.Event] = []
         for action in actions:
@@ -304,7 +300,7 @@ class JobFaults:
                 case Isolate():
                     found += self._leave(action, now)
                 case RestartWorkers():
-                    pass  # nothing to do: the gang restarts the workers itself once the attempt has ended
+                    pass  # nothing to do: the gang restarts the workers after the attempt's end
         self._resets.settle()
         return found
 
@@ -328,7 +324,7 @@ class JobFaults:
         ]
 
     def _given_up(self, action: Isolate, now: float) -> Iterable[FaultEvent]:
-        """Exclude the devices that needed the failed reset, until a reset succeeds. The rest of the group stays
+        """Exclude the devices that needed the failed reset until a reset succeeds. The other devices of the group stay
         usable.
         """
         for device in self._needed(action.devices):
@@ -343,7 +339,7 @@ class JobFaults:
             )
 
     def _needed(self, devices: Sequence[str]) -> Sequence[str]:
-        """Return those of `devices` whose faults required the reset, or the restart that was tried before it."""
+        """Return the devices whose faults required the reset, or the restart before it."""
         levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         for least in (Remedy.RESET_WHEN_IDLE, Remedy.RESTART_WORKERS):
             if found := [device for device, level in levels.items() if level >= least]:
@@ -351,9 +347,7 @@ class JobFaults:
         return devices
 
     def _leave(self, action: Isolate, now: float) -> list[ev.Event]:
-        """Exclude the devices while their faults last, because no reset command is set. The job goes on without
-        them.
-        """
+        """Exclude the devices while their faults last, because there is no reset command. The job goes on without them."""
         found: list[ev.Event] = []
         for device in self._needed(action.devices):
             why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"
@@ -387,8 +381,8 @@ class JobFaults:
         )
 
     def _fault(self, device: str, change: LevelChange | None, now: float = 0.0) -> FaultEvent:
-        """Return the fault event that changed the device's level. If a deadline changed it, return the device's latest
-        event.
+        """Return the fault event that changed the device's level. If a deadline changed the level, return the device's
+        latest event.
         """
         latest = self._latest.get(device)
         if latest is not None and (
@@ -406,7 +400,5 @@ class JobFaults:
         )
 
     def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
-        """Replace this machine's own name in a fault event by the node name that the owner uses. The names differ in a
-        pod.
-        """
+        """Replace this machine's name in a fault event by the node's name in the job. In a pod the names differ."""
         return replace(fault, node=self._node) if fault.node != self._node else fault

@@ -1,8 +1,8 @@
 """The NVML source of a run: a small child process that waits for NVML events and writes them to a pipe.
 
 A call to the NVML library blocks, and the supervisor must have no threads, because it forks. So the library runs in a
-child process. NVML keeps every GPU open, so a reset asks the child to exit (SIGTERM). The run restarts the child after
-the reset.
+child process. NVML keeps every GPU open, so a reset sends the child SIGTERM, and the run restarts the child after the
+reset.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     from holdfast.children import Child
 
-#: The child's name, by which every holdfast process on this machine recognises it.
+#: The child's name. Every holdfast process on this machine recognises the child by it.
 NAME = "holdfast-nvml"
 _PR_SET_NAME = 15
 _BLOCK = 65_536
 _LONGEST = 1 << 20
-#: Limit on the restarts of the child in one run. A reset takes minutes, so there are never so many.
+#: The child is restarted at most this often in one run. A reset takes minutes, so a run never needs more.
 _MOST_RETURNS = 100
 
 
 class NvmlWatch:
-    """The NVML fault source of a run. `before` runs first in the child process. It may take as long as a reset."""
+    """The NVML fault source of a run. `before`: runs first in the child process, and may take as long as a reset."""
 
     def __init__(self, *, node: str, before: Callable[[], None]) -> None:
         self.missing = ""
@@ -95,8 +95,8 @@ class NvmlWatch:
             except BlockingIOError:
                 break
             if not block:
-                # A pipe whose writer has exited stays readable for ever, so stop polling the pipe. The pidfd shows when
-                # the child exits.
+                # A pipe without a writer stays readable for ever, so stop polling it. The pidfd shows the exit of the
+                # child.
                 if self._listening:
                     self._listening = False
                     self._epoll.unregister(self._pipe)
@@ -107,7 +107,7 @@ class NvmlWatch:
             try:
                 found: FaultEvent | str = json_as(line, FaultEvent | str)
             except Malformed:
-                continue  # skip this line: it is no event, and the library has printed it
+                continue  # skip this line: it is no event, but output of the library
             if isinstance(found, str):
                 self._why = found
             else:

@@ -1,6 +1,4 @@
-"""Reads fault codes and rules from files. It detects the format, and prints a warning for every part that it does not
-use.
-"""
+"""Reads fault codes and rules from files in either format, and warns about every part that it does not use."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_value
 
-#: In a warning, this text follows the name of a file in a wrong format. The default configuration applies instead of
-#: that file.
+#: In a warning this text follows the name of a file in a wrong format. The default configuration then applies.
 UNUSED = " IS NOT USED"
 _Read = TypeVar("_Read", Levels, Rules)
 
@@ -39,7 +36,7 @@ class LoadedPolicy(Noun, frozen=True, kw_only=True):
 
 
 class LintedFile(Noun, frozen=True, kw_only=True):
-    """The mistakes that `faults lint` found in one file."""
+    """The mistakes in one file, for `faults lint`."""
 
     file: str
     kind: str
@@ -84,8 +81,8 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
 
 
 def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
-    """Return, for every file, each entry that holdfast would not use, and why. A rule is compared with the levels
-    (required remedies) of codes in all these files.
+    """Return for every file the entries that holdfast would not use, with the reasons. A rule is compared with the
+    levels (required remedies) of the codes in all these files.
     """
     read = [_lint_one(name) for name in files]
     levels = with_catalogue(Levels(), of_seed=False).levels
@@ -98,9 +95,7 @@ def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
 
 
 def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[PolicyProblem]:
-    """Yield duration rules that have no effect while the fault lasts, because the level of their code is at least as
-    severe.
-    """
+    """Yield the duration rules without an effect on lasting faults: the level of their code is at least as severe."""
     for code, rule in rules.duration.items():
         own = levels.get(code)
         if own is not None and Remedy.NONE < rule.remedy <= own:

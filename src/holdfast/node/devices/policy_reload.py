@@ -1,8 +1,7 @@
-"""Watches a run's files with fault codes and rules (inotify), so that an edit takes effect while the job runs.
+"""Watches a run's files of fault codes and rules (inotify), so that an edit takes effect while the job runs.
 
-An edit in a wrong format has the same effect as at the start: the file is not used, the default configuration applies,
-and a warning says so. If a file is missing or unreadable, the rules in force stay, because an editor may write in two
-steps.
+After an edit in a wrong format, the file is not used: the default configuration applies, with a warning, as at the
+start. While a file is missing or unreadable the rules in force stay, because an editor may write in two steps.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from holdfast.decide.faults.fault_policy import Policy
     from holdfast.reactor import Reactor
 
-#: Seconds from the first sign of an edit until the file is read. An editor may write, rename and touch the file in a
-#: row.
+#: Seconds from the first sign of an edit until the file is read. An editor may write, rename and touch the file in
+#: quick succession.
 SETTLE_S = 0.25
 _STAYS = "what was in force before stays"
 
@@ -55,14 +54,12 @@ class RuleFiles:
         return bool(self._files)
 
     def policy(self) -> Policy:
-        """Return the policy that the files contain. If the files are missing, return the last one. Raises
-        HoldfastError.
-        """
+        """Return the policy in the files; while a file is missing, return the last policy. Raises HoldfastError."""
         if self._policy is None:
             before, self._seen = self._seen, self._looks()
             loaded = devices.load_policy(self._codes, self._rules)
             self._policy = loaded.policy
-            # The start has printed the warnings. Print them again only if the files have changed since then.
+            # The start has printed the warnings already, so print them only after a change.
             for text in loaded.warnings if self._seen != before else ():
                 self._say(text)
         return self._policy
@@ -71,7 +68,7 @@ class RuleFiles:
         """Start to watch the rule files for edits. A second call does nothing."""
         if self._watches or not self._files:
             return
-        # The path may be a symbolic link, so watch the folder of the link and the folder of the file.
+        # The path may be a symbolic link, so watch both the folder of the link and the folder of its target.
         folders = {folder for path in self._files for folder in (path.parent, Path(os.path.realpath(path)).parent)}
         for folder in sorted(folders):
             try:
@@ -84,7 +81,7 @@ class RuleFiles:
         self.policy()
 
     def _ready(self, fd: int, now: float) -> None:
-        """Handle a change in a watched folder, which may concern one of the rule files."""
+        """Handle a change in a watched folder. It may concern one of the rule files."""
         self._watches[fd].take()
         if self._due is None and self._looks() != self._seen:
             self._due = now + SETTLE_S

@@ -1,4 +1,4 @@
-"""The fault sources of a run: the kernel's log or NVML, a watched file, Ascend's events, and the run's own socket.
+"""The fault sources of a run: the kernel log or NVML, a watched file, Ascend's events, and the run's own socket.
 
 Files are opened before the workers start, so that no line is lost, and read later. If several runs see the same fault,
 only one of them reports it.
@@ -66,8 +66,8 @@ class WatchedJob(msgspec.Struct, frozen=True):
 class FaultSources:
     """Reads the fault sources.
 
-    `reported(events, now)` receives the events that this run reports. `device_of(pid)`: the device of a worker's
-    process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the user.
+    `reported(events, now)`: gets the events that this run reports. `device_of(pid)`: the device of a worker's process.
+    `known(code)`: whether the rules or a catalogue contain the code. `say`: prints a message to the user.
     """
 
     def __init__(
@@ -89,15 +89,14 @@ class FaultSources:
         self._known = known
         self._say = say
         self._since = 0.0
-        #: (kind of source, file) for the files that are open but not read yet.
+        #: (kind of source, file) for each file that is open and not read yet.
         self._lines: list[tuple[str, GrowingFile]] = []
-        #: Descriptor → (path, source). The path is "" if no other run reads the source.
+        #: Descriptor → (path, source). The path is "" if this run alone can read the source.
         self._sources: dict[int, tuple[str, RunFaultSource]] = {}
         self._nvml: NvmlWatch | None = None
         self._locks: dict[str, int] = {}
         self._folder = -1
-        #: PCI address → device, as in `gpu@0000:3b:00` → `gpu1`. The mapping is learnt from faults that name a worker's
-        #: process.
+        #: PCI address → device: `gpu@0000:3b:00` → `gpu1`. A fault that names a worker's process shows the pair.
         self._addresses: dict[str, str] = {}
 
     def open(self, now: float) -> None:
@@ -142,7 +141,7 @@ class FaultSources:
         return self._reported(self.take(fd, now), now)
 
     def take(self, fd: int, now: float) -> list[FaultEvent]:
-        """Return the source's new events that this run reports; none if another run reports this source."""
+        """Return the new events of a source that this run must report; none if another run reports the source."""
         path, source = self._sources[fd]
         events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
         for text in _news(source):
@@ -180,8 +179,8 @@ class FaultSources:
                 os.close(fd)
 
     def _named(self, event: FaultEvent) -> FaultEvent:
-        """Replace a PCI address by the device's name. The driver's message names a worker's process, and that worker's
-        device is known.
+        """Replace a PCI address by the device's name. The driver's message names a worker's process, whose device is
+        known.
         """
         if "@" not in event.device:
             return event
@@ -191,7 +190,7 @@ class FaultSources:
         return replace(event, device=self._addresses.get(event.device, event.device))
 
     def _is_first(self, path: str) -> bool:
-        """Return whether this run reports the source's faults. If several runs read one source, only the run that holds
+        """Return whether this run reports the source's faults. Of several runs that read one source, only the holder of
         the source's lock reports.
         """
         if path not in self._locks:
@@ -199,7 +198,7 @@ class FaultSources:
             try:
                 fd = open_file(name, os.O_WRONLY | os.O_CREAT)
             except OSError:
-                return True  # report the faults anyway: without a lock file, two reports are better than none
+                return True  # report the faults without a lock file too, because a double report is better than none
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -248,7 +247,7 @@ def _has_news(fd: int) -> bool:
 
 
 def _news(source: RunFaultSource) -> list[str]:
-    """Return and clear the source's messages. Each says why a reported fault is invalid."""
+    """Return and clear the source's messages about invalid fault reports."""
     said: list[str] = getattr(source, "news", [])
     taken = list(said)
     said.clear()

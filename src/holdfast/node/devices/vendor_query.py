@@ -14,16 +14,16 @@ from holdfast.safe_files import created, opened, read_file
 from holdfast.untrusted import MOST_BYTES
 
 LOG_BYTES = 4096
-#: Time limit of the vendor's tool, in seconds. The tool can hang if the device hangs.
+#: Seconds that the vendor's tool may take. It can hang if the device hangs.
 ASK_S = 20.0
 
 
 class DeviceUsers(msgspec.Struct, frozen=True):
     """The functions that find the processes that use a device."""
 
-    #: The device locks of this machine. They show which processes hold them.
+    #: The device locks of this machine. They show the processes that hold them.
     locks: DeviceLocks
-    #: Returns pid → name of the processes that have the devices open. It finds only processes that this user can see.
+    #: Returns pid → name of the processes that have the devices open, of those that this user can see.
     visible: Callable[[Sequence[str]], Mapping[int, str]] = users_of
     #: Returns the number of processes that this user cannot see.
     hidden: Callable[[], int] = unseen
@@ -34,8 +34,8 @@ class DeviceUsers(msgspec.Struct, frozen=True):
 class VendorQuery:
     """A running query of the vendor's tool. Raises OSError if there is no tool.
 
-    `command`: the tool; empty if there is none. `file`: receives the tool's output. `pidfd` is readable when the tool
-    has exited. `until`: the time limit.
+    `command`: the tool; empty if there is none. `file`: gets the tool's output. `pidfd`: readable when the tool has
+    exited. `until`: the time limit.
     """
 
     def __init__(self, command: Sequence[str], file: Path, now: float) -> None:
@@ -49,7 +49,7 @@ class VendorQuery:
         self.pidfd = self.child.pidfd
 
     def answer(self) -> tuple[dict[int, str], str]:
-        """Return (pid → command of the processes that use the devices, ""), or ({}, why they are unknown).
+        """Return (pid → command for each process that uses the devices, ""); or ({}, the reason) if they are unknown.
 
         Call this after the tool has exited.
         """
@@ -63,7 +63,7 @@ class VendorQuery:
 
 
 def sight(devices: Sequence[str], hidden: int) -> str:
-    """Return a warning that `hidden` processes cannot be inspected (-1: an unknown number), or "" if `hidden` is 0."""
+    """Return a warning that `hidden` processes cannot be inspected (-1: an unknown number); "" if there are none."""
     if not hidden:
         return ""
     many = f"{hidden} process{'es' if hidden > 1 else ''} of other users cannot be looked into"

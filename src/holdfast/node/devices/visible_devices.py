@@ -1,4 +1,4 @@
-"""Finds the devices that a run may use: from the environment or the drivers, without the excluded devices."""
+"""Finds the devices that a run may use: those in the environment or of the drivers, without the excluded ones."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ from holdfast.observe.devices.device_discovery import local_devices
 
 
 def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the devices (`gpu0`, `gpu2` …) that a `*_VISIBLE_DEVICES` variable lists, or else those that the drivers
-    list.
-    """
+    """Return the devices (`gpu0`, `gpu2` …) in a `*_VISIBLE_DEVICES` variable, or else those of the drivers."""
     for variable, prefix in VISIBLE.items():
         if variable in env:
             numbers = [part.strip() for part in env[variable].split(",")]
-            # UUIDs and MIG slices cannot be mapped to the drivers' numbers, so they yield no device.
+            # UUIDs and MIG slices do not map to the drivers' numbers, so they yield no device.
             return tuple(prefix + number for number in numbers if number.isascii() and number.isdigit())
     return local_devices(root)
 
 
 def node_info(name: str, spec: JobSpec, names: tuple[str, ...]) -> NodeInfo:
-    """Describe this machine and its devices (`names`) for the owner. Each device is one slot; if there are more workers
-    than devices, workers share them.
+    """Describe this machine and its devices (`names`) for the owner. Each device is one slot. If there are more workers
+    than devices, workers share devices.
     """
     return with_cpus(NodeInfo(name=name, slots=max(len(names), spec.world_size), devices=names), spec)
 
@@ -64,8 +62,8 @@ def must_fit(spec: JobSpec, job_file: str) -> None:
 
 
 def kept_out_here(home: Path, node: NodeInfo, now: float) -> tuple[DeviceStanding, ...]:
-    """Return which of this node and its devices may take no new work. Raises `HoldfastError` if the fault log cannot
-    tell.
+    """Return the devices of this node that may take no new work, or the node itself. Raises `HoldfastError` if the
+    fault log is not readable.
     """
     mine = {node.name, *node.devices}
     return tuple(stands for stands in devices.kept_out(str(home), node.name, now) if stands.device in mine)

@@ -1,7 +1,7 @@
 """Runs pre-checks in processes, and fetches a job's prerequisites.
 
-A run without checks needs none of this code, and few jobs have prerequisites. So a module is imported when one of the
-names below is first used.
+A run without checks needs none of this code, and few jobs have prerequisites. So a module is imported at the first use
+of one of the names below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the pre-checks of an attempt, unless they have just passed, and reserves ports for its workers."""
+"""Runs the pre-checks before an attempt, unless they have just passed, and reserves ports for its workers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: Minimum time between two progress updates of a round of checks, in seconds: each update costs a journal row.
+#: Shortest time between two progress updates of a round of checks, in seconds. Each update costs a journal row.
 TOLD_EVERY_S = 0.2
-#: A round of checks that passed within this many seconds is not repeated, because users notice the recovery time.
+#: A round of checks is not repeated within this many seconds after it has passed, because a recovery must be fast.
 FRESH_S = 60.0
 
 
@@ -46,7 +46,7 @@ class AttemptChecks:
     ) -> None:
         """Set up the checks of a job.
 
-        `plan`: the checks, or None. `site`: facts about the node. `say` prints a message. `reserve(attempt, count)`
+        `plan`: the checks, or None. `site`: facts about the node. `say`: prints a message. `reserve(attempt, count)`:
         reserves that many ports for an attempt; it raises NoPort. `environment`: the job's variables.
         """
         self._say = say
@@ -66,8 +66,8 @@ class AttemptChecks:
         self._tell_at = 0.0
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
-        """Start a round of checks. Its result is a `ChecksFinished` event. Return the event at once if no check must
-        run; otherwise it comes later.
+        """Start a round of checks. If no check must run, return its result (`ChecksFinished`) at once; otherwise the
+        result comes later.
         """
         self.close()
         self._order, self._told, self._tell_at = order, None, now
@@ -87,9 +87,7 @@ class AttemptChecks:
         return self.tick(now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
-        """Read the excluded devices in this process, because the process of a check is a fork and must not use
-        SQLite.
-        """
+        """Read the excluded devices here, because the check's process is a fork and must not use SQLite."""
         try:
             return devices.kept_out(self._site.home, self._site.node, now)
         except HoldfastError as error:
@@ -97,8 +95,8 @@ class AttemptChecks:
             return ()
 
     def distrust(self) -> None:
-        """Repeat the checks before the next attempt even if they have just passed. Called after a failure that the
-        machine caused.
+        """Repeat the checks before the next attempt even if they have just passed. Called after a failure of the
+        machine.
         """
         self._passed_at = None
 
@@ -128,7 +126,7 @@ class AttemptChecks:
         return [answer] if self._order is None else self._then(self._order, answer, now)
 
     def _then(self, order: RunChecks, answer: ev.ChecksFinished, now: float) -> list[ev.Event]:
-        """Continue after the checks: return the answer, or first fetch the job's prerequisites to this node."""
+        """Go on after the checks: return the answer, or fetch the job's prerequisites to this node first."""
         answer = self._with_ports(order, answer)
         if not order.fetch_s or answer.state is CheckState.FAIL:
             return [answer]
@@ -158,8 +156,8 @@ class AttemptChecks:
         return [ev.ChecksMoved(attempt=self._order.attempt, round=self._order.round, taken=taken)]
 
     def _with_ports(self, order: RunChecks, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """Add the requested ports to the answer. Reserve them only after the checks, because the processes of the
-        checks are forks and would inherit the sockets.
+        """Reserve the requested ports and add them to the answer. That comes after the checks, because forked checks
+        would inherit the sockets.
         """
         if not order.ports or answer.state is CheckState.FAIL:
             return answer
@@ -174,9 +172,7 @@ class AttemptChecks:
 def with_ports(
     order: RunChecks, answer: ChecksFinished, node: str, reserve: Callable[[int, int], tuple[int, ...]]
 ) -> ChecksFinished:
-    """Add the ports that this node reserved to the checks' answer. If too few ports are free, the answer is a
-    failure.
-    """
+    """Add the ports that this node has reserved to the checks' answer. If too few are free, the answer is a failure."""
     count = sum(order.ports.values())  # `order.ports` has the number of ports by label, for this node only
     try:
         return replace(answer, ports={node: reserve(order.attempt, count)})

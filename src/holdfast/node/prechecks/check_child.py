@@ -1,7 +1,7 @@
 """The process of one check. It is a fork of the loaded supervisor, keeps only its own descriptors, and never returns.
 
-It answers with one JSON `Finding` on a pipe. If the check raises, exits, prints or hangs, only this process is
-affected. Processes that the check leaves behind are killed before the answer is sent.
+It writes its answer, a JSON `Finding`, to a pipe. If the check raises, exits, prints or hangs, only this process is
+affected. Before the answer is sent, processes that the check has left are killed.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def run(
 
 
 def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
-    """Load the checks of a plugin (`ref`). Send their profiles, or an error message."""
+    """Load the checks of a plugin (`ref`), and send their profiles or an error message."""
     try:
         if ref.kind is CheckKind.FILE:
             found = classes_in(Path(ref.target))
             profiles = [profile(msgspec.structs.replace(ref, name=name), cls) for name, cls in found.items()]
         else:
             profiles = [profile(ref, load_check(ref))]
-    except BaseException as error:  # catch everything that foreign code may raise, and report it as one message
+    except BaseException as error:  # foreign code may raise anything, so report it as one message
         _answer(fd, str(getattr(error, "message", "")) or f"{ref.source}: {_where(error)}")
     else:
         _answer(fd, profiles)
@@ -92,7 +92,7 @@ def decode_profiles(data: bytes) -> list[Profile] | str:
 
 
 def _step_aside() -> None:
-    """Lower this process's priority while the job runs, so that it uses only CPU time that no worker wants."""
+    """Lower this process's priority during the job, so that it uses only CPU time that no worker needs."""
     try:
         os.sched_setscheduler(0, _SCHED_IDLE, os.sched_param(0))
     except OSError:
@@ -144,7 +144,7 @@ def _finding(
 
 
 def _accepted(method: Any, context: dict[str, Any]) -> dict[str, Any]:
-    """Return those entries of the context that the method's signature accepts."""
+    """Return the entries of the context that the method's signature accepts."""
     params = inspect.signature(method).parameters.values()
     if any(param.kind is inspect.Parameter.VAR_KEYWORD for param in params):
         return context
@@ -157,7 +157,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _name(node: Any, nodes: Sequence[Node]) -> str:
-    """Return a node's name. A check may specify the node by a name, a number or an object."""
+    """Return a node's name. A check may name the node by a name, a number or an object."""
     if isinstance(node, str):
         return node
     if isinstance(node, int):
@@ -168,7 +168,7 @@ def _name(node: Any, nodes: Sequence[Node]) -> str:
 
 
 def _action(action: Any, nodes: Sequence[Node]) -> FailedAction | None:
-    """Convert a check's action. Return None if the action does not change how the failure is handled."""
+    """Convert a check's action; None if it does not change how the failure is handled."""
     if isinstance(action, str) and action.lower() in _WORDS:
         return FailedAction(kind=_WORDS[action.lower()])
     if isinstance(action, ActionKind):
@@ -194,24 +194,24 @@ def _where(error: BaseException) -> str:
 
 
 def _answer(fd: int, value: Any) -> None:
-    """Kill everything that the check has started, then write one line of JSON."""
+    """Kill all processes of the check, then write one line of JSON."""
     kill_children(os.getpid())
     try:
         data = encode(value)
     except (TypeError, ValueError):
-        # Leave out the check's figures, which may hold values that JSON cannot express. holdfast itself makes all other
-        # fields.
+        # Leave out the check's figures, because they may have values that JSON cannot express. All other fields come
+        # from holdfast.
         data = encode(msgspec.structs.replace(value, figures={}))
     data += b"\n"
     try:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        os._exit(0)  # exit, because the reader of the answer is gone
+        os._exit(0)  # exit, because nobody reads the answer any more
 
 
 def kill_children(pid: int) -> None:
-    """Send SIGKILL to every descendant of `pid`, including those forked meanwhile. Do not wait for their exits."""
+    """Send SIGKILL to every descendant of `pid`, also to new ones. Do not wait for their exits."""
     for _ in range(50):
         alive = _alive(pid)
         if not alive:

@@ -1,4 +1,4 @@
-"""Loads the checks of a job and validates their parameters before anything starts."""
+"""Loads the checks of a job and validates their parameters before the job starts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def plan_checks(
     """Decide which checks run, before anything starts.
 
     `choices`: the chosen checks; None: the default set and all checks of `plugins`; (): none. `plugins`: files with
-    further checks. `timeout_s`: limit of each check with its retries, in seconds. `inconclusive`: how to treat a check
-    without a clear result. `where`: prefix of error messages.
+    further checks. `timeout_s`: seconds for each check with its retries. `inconclusive`: how to treat a check without a
+    clear result. `where`: prefix of error messages.
 
     Raises BadUsage on an unknown name or parameter (the message suggests the nearest known one), and on a plugin that
     does not load.
@@ -62,10 +62,10 @@ def plan_checks(
 
 
 def catalogue(plugins: Iterable[str | PathLike[str]] = (), names: Sequence[str] = ()) -> list[CheckInfo]:
-    """List every check that can be chosen (or only `names`), for `holdfast check --list`. A broken check is listed with
-    its error.
+    """Return every check that can be chosen (or only `names`), for `holdfast check --list`. A broken check has its
+    error in the list.
 
-    Raises BadUsage on a name that does not exist.
+    Raises BadUsage on an unknown name.
     """
     shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
     if names:

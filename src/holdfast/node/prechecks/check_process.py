@@ -1,4 +1,4 @@
-"""The supervisor's handle of one check's process: a pidfd and two pipes to wait on, and a method to kill it."""
+"""The supervisor's end of one check's process: a pidfd and two pipes to wait on, and a method to kill the process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Poller(Protocol):
 
 
 class CheckProcess:
-    """A check in a forked process, which runs `body`. When `poller` reports one of its descriptors, call `advance`.
+    """A check in a forked process, which runs `body`. Call `advance` when `poller` reports one of its descriptors.
 
-    Raises OSError if no process or pipe can be made.
+    Raises OSError if no process or pipe can be created.
     """
 
     def __init__(self, body: Callable[[int], None], poller: Poller) -> None:
@@ -39,7 +39,7 @@ class CheckProcess:
         #: The last bytes of the process's output.
         self.tail = bytearray()
         self.over = False
-        #: The exit status, or the negative signal number. None if another part of this program reaped the process.
+        #: The exit status, or the negative signal number; None if another part of this program has reaped the process.
         self.status: int | None = None
         pipes: list[int] = []
         try:
@@ -70,15 +70,14 @@ class CheckProcess:
         self._look()
 
     def _release(self, fd: int) -> None:
-        # Unregister before closing, because a process that is forked at the same time may keep the descriptor open for
-        # a moment.
+        # Unregister before closing, because a fork at the same time may keep the descriptor open for a moment.
         self._waiting.discard(fd)
         self._poller.unregister(fd)
         os.close(fd)
 
     def _read(self, fd: int) -> bool:
         """Read from a pipe. Return False at the end of the stream."""
-        # the number of reads is limited, so that a check that prints endlessly does not block the loop
+        # Limit the number of reads, because a check that prints endlessly must not block the loop.
         for _ in range(16):
             try:
                 data = os.read(fd, 1 << 16)
@@ -104,9 +103,7 @@ class CheckProcess:
                 self._read(fd)
 
     def take(self) -> list[Finding]:
-        """Return the complete answers since the last call, in order. If an answer is unreadable, the list ends before
-        it.
-        """
+        """Return the complete answers since the last call, in order, up to the first unreadable one."""
         found: list[Finding] = []
         while (end := self._answer.find(b"\n")) >= 0:
             try:
@@ -119,11 +116,11 @@ class CheckProcess:
 
     @property
     def answer(self) -> bytes:
-        """Return the bytes of answers that `take` has not returned yet."""
+        """Return the bytes of answers that `take` has not returned."""
         return bytes(self._answer)
 
     def how(self) -> str:
-        """Describe how the process ended without a complete answer, with its last output."""
+        """Return how the process ended without a complete answer, with its last output."""
         if self.status is None:
             text = "its process vanished"
         elif self.status >= 0:
@@ -136,7 +133,7 @@ class CheckProcess:
         return f"{text}; its last words: {words[:300]}" if words else text
 
     def died(self, check: str, site: Site) -> Finding:
-        """Return the finding for a process that died without an answer: inconclusive, and how the process died."""
+        """Return the finding about a process that died without an answer: inconclusive, with the cause of the death."""
         return Finding(
             check=check,
             answer=CheckOutcome.INCONCLUSIVE,
@@ -147,8 +144,8 @@ class CheckProcess:
         )
 
     def close(self) -> None:
-        """Kill the process with all its children and release it. Wait at most 50 ms for a process that cannot die
-        (state D).
+        """Kill the process with all its children and release it. Wait at most 50 ms, because a process in state D
+        cannot die.
         """
         if not self.over:
             self.over = True
@@ -167,7 +164,7 @@ def check_body(
     attempt: int,
     site: Site,
 ) -> Callable[[int], None]:
-    """Return a function that runs these checks. The process of the checks calls it."""
+    """Return a function that runs these checks in the checks' process."""
 
     def body(fd: int) -> None:
         check_child.run(work, job=job, nodes=nodes, attempt=attempt, site=site, fd=fd)
@@ -176,8 +173,8 @@ def check_body(
 
 
 def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
-    """Load the profiles of a plugin's checks (`ref`) in a child process, and return them. This call blocks, which is
-    harmless before the job starts. Raises BadUsage if the load fails or takes longer than `limit_s`.
+    """Load the profiles of a plugin's checks (`ref`) in a child process, and return them. The call blocks, so make it
+    only before the job starts. Raises BadUsage if the load fails or takes longer than `limit_s`.
     """
     poll = select.poll()
     process = CheckProcess(lambda fd: check_child.describe_in_child(ref, fd), poll)

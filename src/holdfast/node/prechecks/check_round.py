@@ -1,8 +1,8 @@
-"""One round of a job's checks: the gate (`decide/`) decides which checks run, and this module runs their processes.
+"""One round of a job's checks. The gate (`decide/`) decides which checks run; this module runs their processes.
 
 Quick built-in checks share a process (a lane) and run one after another, because a fork costs more than such a check.
-If one of them is slow, hangs or crashes, the checks behind it move to another process. Every foreign check has its own
-process from the start.
+If one is slow, hangs or crashes, the checks after it move to another process. A foreign check always has its own
+process.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from holdfast.model.events import ChecksFinished
 from holdfast.model.job_spec import JobSpec
 from holdfast.node.prechecks.check_process import CheckProcess, check_body
 
-#: If a check takes longer than this many seconds, the checks that wait behind it in the same process (its lane) move to
-#: another process.
+#: If a check takes longer than this many seconds, the checks after it in the same process (its lane) move to another
+#: process.
 STALL_S = 0.25
 
 
 @dataclass
 class _Lane:
-    """A lane: a process, and the checks (by their index in the plan) that it runs one after another."""
+    """A lane: a process, and the checks that it runs one after another (by index in the plan)."""
 
     process: CheckProcess
     queue: list[int]
-    #: The latest time at which the running check of this lane (shared process) can have begun.
+    #: The latest possible start of the running check in this lane (shared process).
     since: float
-    #: True if the checks behind the running one were moved to another lane (process). This lane then ends with the
+    #: Whether the checks after the running one have moved to another lane (process). This lane then ends with the
     #: running check.
     last: bool = False
 
@@ -45,7 +45,7 @@ class CheckRound:
     `result()`.
 
     `plan`: the checks. `site`: facts about this node. `order`: the owner's request; None for a round without an
-    attempt, as in `holdfast check`. `keep_going`: run the other checks even after a failure.
+    attempt, such as `holdfast check`. `keep_going`: run the other checks after a failure too.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class CheckRound:
                 round=order.round if order is not None else 1,
                 nodes=self._nodes,
                 steps=tuple(check.step for check in plan.checks),
-                # Finish the round a moment before the owner's time limit for it.
+                # End the round a moment before the owner's time limit.
                 deadline_s=order.deadline_s - min(1.0, order.deadline_s / 10) if order is not None else None,
                 keep_going=keep_going,
             ),
@@ -85,9 +85,7 @@ class CheckRound:
         return self._epoll.fileno()
 
     def next_wake(self) -> float | None:
-        """Return when `handle_ready` is due although no descriptor is readable; None if never, or if the round is
-        over.
-        """
+        """Return when `handle_ready` is due without a readable descriptor; None if never, or after the round."""
         times = [lane.since + STALL_S for lane in self._lanes if len(lane.queue) > 1]
         if (wake := self._gate.next_wake()) is not None:
             times.append(wake)
@@ -99,7 +97,7 @@ class CheckRound:
             return
         self._epoll.poll(0)
         for lane in list(self._lanes):
-            if lane in self._lanes:  # skip a lane (shared process) that was ended by an answer from another lane
+            if lane in self._lanes:  # skip a lane (shared process) that another lane's answer has ended
                 self._take(lane, now)
         for lane in list(self._lanes):
             if len(lane.queue) > 1 and lane.since + STALL_S <= now:
@@ -132,7 +130,7 @@ class CheckRound:
             self._follow(self._gate.handle(event, now), now)
 
     def result(self) -> ChecksFinished | None:
-        """Return the answer of the whole round, or None while the round runs."""
+        """Return the result of the whole round; None while it runs."""
         return self._gate.finished()
 
     def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
@@ -140,13 +138,11 @@ class CheckRound:
         return self._gate.progress()
 
     def taken(self) -> ChecksTaken:
-        """Return the present state of the round, for the journal and for `holdfast show`."""
+        """Return the state of the round, for the journal and for `holdfast show`."""
         return self._gate.taken()
 
     def waits(self) -> list[str]:
-        """Return a message for each failed check that is retried after a second or more. Each check appears only
-        once.
-        """
+        """Return a message for each failed check that waits at least a second for its retry. Each check appears once."""
         found = []
         for number, (step, progress, _, finding) in enumerate(self._gate.progress()):
             if progress is not Progress.PAUSED or finding is None or step.interval_s < 1 or number in self._told:
@@ -156,7 +152,7 @@ class CheckRound:
         return found
 
     def kill(self) -> None:
-        """Kill every running check with its children. If the round has no result yet, it never gets one."""
+        """Kill every running check with its children. A round without a result never gets one."""
         self._close_lanes()
         self._epoll.close()
 
@@ -197,9 +193,7 @@ class CheckRound:
         self._lanes.append(_Lane(process, list(numbers), now))
 
     def _unmade(self, numbers: list[int], error: OSError, now: float) -> None:
-        """Record the answer "inconclusive" for the checks with these numbers, because their process could not be
-        created.
-        """
+        """Record "inconclusive" for the checks with these numbers, because their process could not be created."""
         node = self._site.node
         for number in numbers:
             finding = Finding(
@@ -217,9 +211,9 @@ class CheckRound:
 def run_round(
     round_: CheckRound, clock: Callable[[], float], say: Callable[[str], None] = lambda _: None
 ) -> ChecksFinished:
-    """Run a round to its end, for callers that have nothing else to do meanwhile. An exception ends the round's checks.
+    """Run a round to its end, for callers without other work. An exception ends the round's checks.
 
-    `say` receives a line for each check that is retried.
+    `say`: gets a line for each retry.
     """
     poll = select.poll()
     poll.register(round_.fileno(), select.POLLIN)

@@ -1,4 +1,4 @@
-"""Runs checks on this node during a job. A failure stops only this job."""
+"""Runs checks on this node during a job. A failure of one stops only this job."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class DuringChecks:
-    """Runs, while all workers are up, the checks of the plan that also run during a job.
+    """Runs the plan's checks that repeat during the job, while all workers are up.
 
-    `running()`: the attempt whose workers are all up, or None; between attempts no check begins. `say` prints one
+    `running()`: the attempt whose workers are all up, or None; between attempts no check begins. `say`: prints one
     line. `site`: facts about this node.
     """
 
@@ -48,7 +48,7 @@ class DuringChecks:
         self._watch: CheckWatch | None = None
 
     def begin(self, now: float) -> None:
-        """Start the schedule once all workers are up. The first run of each check comes one interval later."""
+        """Start the schedule, because all workers are up. Each check first runs after one interval."""
         if self._watch is None:
             self._watch = CheckWatch(self._plan, site=self._site, now=now, job=self._spec)
             self._reactor.watch(self._watch.fileno(), self._ready)
@@ -86,24 +86,24 @@ class DuringChecks:
 
 
 def during(plan: CheckPlan | None) -> CheckPlan | None:
-    """Return the plan if it has a check that also runs during a job, else None."""
+    """Return the plan if one of its checks repeats during a job, else None."""
     if plan is None or plan.disabled:
         return None
     return plan if during_job(plan) else None
 
 
 class CheckChange(Noun, frozen=True, kw_only=True):
-    """A change of one check's result: it began to fail, was inconclusive, or passes again."""
+    """A change of a check's result: it began to fail, was inconclusive, or passes again."""
 
     text: str
-    #: The failure that stops the job. None if the change is only printed (as `text`).
+    #: The failure that stops the job; None if the change is only printed (as `text`).
     failure: CheckFailure | None = None
 
 
 class CheckWatch:
-    """Runs checks during a job: one at a time, each at its interval. They use only CPU time that no worker wants.
+    """Runs checks during a job, one at a time, each at its interval. They use only CPU time that no worker needs.
 
-    It reports a `CheckChange` when a check begins to fail, and another when that check passes again.
+    It reports a `CheckChange` when a check begins to fail, and another when the check passes again.
     """
 
     def __init__(self, plan: CheckPlan, *, site: Site, now: float, job: JobSpec | None = None) -> None:
@@ -128,7 +128,7 @@ class CheckWatch:
         return min((due for due, _ in self._due), default=None)
 
     def handle_ready(self, now: float) -> list[CheckChange]:
-        """Read the available answers, and run the checks that are due."""
+        """Read the answers that have come, and run the checks that are due."""
         if self._epoll.closed:
             return []
         self._epoll.poll(0)
@@ -172,7 +172,7 @@ class CheckWatch:
         if name in self._failing:
             return []
         self._failing.add(name)
-        # A check may ask for several severe actions. The mildest is enough, as for checks before the start.
+        # A check may request several severe actions. The mildest is enough, as before the start.
         action = min(harsh, key=lambda action: action.kind)
         failure = replace(
             failure_of(name, finding, action),

@@ -1,6 +1,4 @@
-"""Runs the process that fetches a job's prerequisites. Its caller is a node, or `holdfast prepare`, which waits for
-it.
-"""
+"""Runs the process that fetches a job's prerequisites, for a node or for `holdfast prepare`."""
 
 from __future__ import annotations
 
@@ -37,15 +35,13 @@ from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
 MOST_LINE_BYTES = 1 << 20
-#: Seconds after its time limit at which the process is killed. Normally it exits before that and reports why.
+#: The process is killed this many seconds after its time limit. Normally it exits in time and reports why.
 LATE_S = 1.0
 TAIL_BYTES = 2048
 
 
 class Fetched(Noun, frozen=True, kw_only=True):
-    """The result of fetching a job's prerequisites. `trouble` is None if every prerequisite is complete on this
-    node.
-    """
+    """The result of a fetch of prerequisites. `trouble`: None if every prerequisite is complete on this node."""
 
     trouble: FetchTrouble | None = None
     #: One line with the state of each prerequisite.
@@ -55,8 +51,8 @@ class Fetched(Noun, frozen=True, kw_only=True):
 class FetchRun:
     """One fetching process. Raises OSError if the process cannot be started.
 
-    `order`: the prerequisites to fetch. `environment`: the process's variables. `heard` is called with each message of
-    the process, `ended` once at its end; each returns the events that follow.
+    `order`: the prerequisites to fetch. `environment`: the process's variables. `heard`: called with each message of
+    the process. `ended`: called once at its end. Both return the events that follow.
     """
 
     def __init__(
@@ -80,7 +76,7 @@ class FetchRun:
         self._errors, wrong = os.pipe()
         mine = (asking, self._asking, self._words, writing, self._errors, wrong)
         try:
-            # Python's option -P keeps modules in the user's working directory from replacing holdfast's modules.
+            # With -P, modules in the user's working directory do not replace holdfast's.
             self._child: children.Child | None = children.start(
                 module_command("holdfast.fetch"),
                 output=writing,
@@ -132,7 +128,7 @@ class FetchRun:
         try:
             self._data = self._data[os.write(fd, self._data) :]
         except BrokenPipeError:
-            self._data = b""  # nothing more to read: the process has ended, and its exit status says why
+            self._data = b""  # nothing more to read: the process has ended, and its exit status shows why
         if not self._data:
             self._shut(fd)
 
@@ -154,7 +150,7 @@ class FetchRun:
             try:
                 word: FetchWord = json_as(line, FetchWord, most_bytes=MOST_LINE_BYTES)
             except Malformed:
-                continue  # skip this line: it is no message, and a library has printed it
+                continue  # skip this line: it is no message, but output of a library
             self._take(word)
             found += self._heard(word, now)
         return found
@@ -191,7 +187,7 @@ class FetchRun:
             return []
         found: list[Event] = []
         for pipe in (self._words, self._errors):
-            # Read the last messages. The pipe keeps them after the process has exited.
+            # Read the last messages, which the pipe keeps after the process's exit.
             while self._reactor.watched(pipe) is not None and _readable(pipe):
                 if pipe == self._words:
                     found += self._listen(pipe, now)
@@ -200,7 +196,7 @@ class FetchRun:
         self._release(child)
         status = child.reap()
         if status != 0 and self._trouble is None:
-            # Do not blame the download's source: the process reports a failure of the source before it exits.
+            # Do not blame the download's source, because the process would have reported that before its exit.
             self._fail(Phrase.UNEXPLAINED, self._how(status))
         return [*found, *self._finish(now)]
 
@@ -215,7 +211,7 @@ class FetchRun:
         return self._finish(now)
 
     def _fail(self, phrase: Phrase, words: str) -> None:
-        """Record a failure that the fetching process could not report itself."""
+        """Record a failure that the fetching process could not report."""
         name = next((thing.name for thing in self._order.things if self._lines[thing.name].state != "passed"), "(none)")
         self._take(FetchFailed(trouble=FetchTrouble(name=name, phrase=phrase, words=words)))
 
@@ -228,7 +224,7 @@ class FetchRun:
 
 
 def name_of(thing: str) -> str:
-    """Return the name under which a prerequisite appears in a list of checks."""
+    """Return the name of a prerequisite in a list of checks."""
     return f"prerequisite {thing}"
 
 
@@ -240,7 +236,7 @@ SAID_EVERY_S = 10.0
 
 
 class NotFetched(HoldfastError):
-    """Raised if a prerequisite could not be fetched. No part of it is used."""
+    """Raised if a prerequisite could not be fetched. Nothing of it is used."""
 
     def __init__(self, trouble: FetchTrouble) -> None:
         row = load().row(trouble.phrase)
@@ -261,8 +257,7 @@ def fetch_here(
 ) -> None:
     """Fetch all prerequisites of a job into the exchange directory. Raises NotFetched, BadUsage, OSError.
 
-    `say` prints a line. `draw` redraws one terminal line of `width` columns; if it is None, a line is printed every
-    10 s.
+    `say`: prints a line. `draw`: redraws one terminal line of `width` columns; None: a line is printed every 10 s.
     """
     reactor = Reactor(Clock().now)
     order = order_of(
@@ -281,7 +276,7 @@ def fetch_here(
         if not isinstance(word, FetchMoved):
             if draw is not None:
                 draw("")
-            if not isinstance(word, FetchFailed):  # do not print the failure, because the command prints it itself
+            if not isinstance(word, FetchFailed):  # do not print the failure here, because the command prints it
                 say(fetch_sentence(word))
         elif draw is not None:
             draw(bar(word, width))

@@ -1,4 +1,4 @@
-"""Fetches a job's prerequisites as part of a node's round of checks: once, after the checks have passed."""
+"""Fetches a job's prerequisites as part of a node's round of checks, once, after the checks have passed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from holdfast.model.phrases import Phrase
 from holdfast.node.prechecks.fetch_process import Fetched, FetchRun, name_of
 from holdfast.reactor import Reactor
 
-#: Seconds between two progress lines of a fetch. Each is a new line and not redrawn, because other lines may come in
-#: between.
+#: Seconds between two progress lines of a fetch. Each is a new line instead of a redrawn one, because other lines may
+#: come in between.
 SAID_EVERY_S = 10.0
-#: Seconds between two progress updates for the owner: each costs a journal row, and a fetch may take hours.
+#: Seconds between two progress updates for the owner. Each costs a journal row, and a fetch may take hours.
 MOVED_EVERY_S = 5.0
 
 
@@ -51,8 +51,8 @@ class Prerequisites:
         self.there = False
 
     def begin(self, passed: ChecksFinished, limit_s: float, now: float) -> list[Event]:
-        """Start the fetch, because the checks have passed. At the end of the fetch, an event carries the checks'
-        answer, with the result of the fetch added.
+        """Start the fetch, because the checks have passed. The checks' answer follows in an event after the fetch, with
+        the fetch's result added.
         """
         self._passed, self._said_at, self._moved_at = passed, now, now
         try:
@@ -60,7 +60,7 @@ class Prerequisites:
                 self._spec,
                 self._environment,
                 node=self._node,
-                # Finish a moment before the owner's time limit for the round.
+                # End the fetch a moment before the owner's time limit for the round.
                 limit_s=max(1.0, limit_s - min(30.0, limit_s / 4)),
                 directory=data_directory(self._environment, own_exchange()),
                 who=f"job {self._spec.name}",
@@ -73,7 +73,7 @@ class Prerequisites:
         return []
 
     def close(self) -> None:
-        """Stop a running fetch. The fetched files stay, so that a later fetch can go on from there."""
+        """Stop a running fetch. The fetched files stay for a later fetch."""
         if self._run is not None:
             self._run.close()
             self._run = None
@@ -82,7 +82,7 @@ class Prerequisites:
 
     def _on_message(self, word: FetchWord, now: float) -> list[Event]:
         moved = isinstance(word, FetchMoved)
-        # Do not print a failure, because the report of the failed attempt contains it.
+        # Do not print a failure, because the failed attempt's report has it.
         if not isinstance(word, FetchMoved | FetchFailed) or (moved and now >= self._said_at + SAID_EVERY_S):
             self._said_at = now
             self._say(fetch_sentence(word))

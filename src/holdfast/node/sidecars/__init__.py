@@ -1,6 +1,6 @@
-"""Processes beside an attempt's workers: hooks, daemons, sshd.
+"""The processes beside an attempt's workers: hooks, daemons, sshd.
 
-Few jobs have any of them. So a module is imported when one of the names below is first used.
+Few jobs have any, so a module is imported at the first use of one of the names below.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import News, Reactor
 
-#: A worker's environment variables that sidecars do not get, because they concern only this worker.
+#: A worker's variables that sidecars do not get, because they are only about this worker.
 NOT_OF_A_NODE = (
     "RANK",
     "LOCAL_RANK",
@@ -37,24 +37,24 @@ NOT_OF_A_NODE = (
     "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX",
     "FC_TASK_INDEX",
 )
-#: Seconds that daemons have to exit after the workers of their attempt have ended.
+#: Seconds that daemons may take to exit after the attempt's workers have ended.
 DAEMON_GRACE_S = 5.0
 
 
 class SidecarContext(msgspec.Struct, frozen=True):
-    """Facts about the job and this node that every sidecar of the node uses."""
+    """The facts about the job and this node that all sidecars share."""
 
     launch: LaunchSpec
     #: The directory that contains the log directories of the attempts.
     logs: Path
-    #: This node's name in messages, or "" if the job has one node.
+    #: This node's name in messages; "" if the job has one node.
     node: str
-    #: The host that starts the workers. It knows their environments and holds reserved ports.
+    #: The host that starts the workers. It has their environments and the reserved ports.
     host: LocalHost
     reactor: Reactor
-    #: Opens a log; its arguments are the path and the source's name.
+    #: Opens a log, from the path and the source's name.
     open_log: Callable[[Path, str], StreamLog]
-    #: The ssh server for debugging, or None.
+    #: The ssh server for debugging; None if there is none.
     door: SshServer | None
     #: Prints a message.
     say: Callable[[str], None]
@@ -69,8 +69,8 @@ class AttemptSidecars:
     """The sidecars of one attempt.
 
     `around`: the settings that all sidecars of the node share. `opened(now)`: called when the hooks before the workers
-    have succeeded and every daemon runs, so that the workers may go on. `failed(failure, now)`: called for a failure
-    that ends the attempt. `ended(now)`: called when the last sidecar has exited on request.
+    have succeeded and every daemon runs; the workers may then go on. `failed(failure, now)`: called for a failure that
+    ends the attempt. `ended(now)`: called when the last sidecar has exited on request.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class AttemptSidecars:
         self._ended = ended
         #: The start commands of this node's workers, one for each.
         self.orders: list[StartWorker] = []
-        #: Messages that workers are prepared. They are held back until the hooks before the workers have ended and the
-        #: daemons run.
+        #: Facts about prepared workers. They are delayed until the hooks before the workers have ended and the daemons
+        #: run.
         self.held: list[Fact] = []
         self.open = self.stopping = self.leaving = self.over = False
         self.failures: list[SideFailure] = []
@@ -110,14 +110,14 @@ class AttemptSidecars:
 
     @property
     def alive(self) -> bool:
-        """Return whether a daemon, or a hook that precedes the workers, is running."""
+        """Return whether a daemon runs, or a hook from before the workers."""
         before = self._before is not None and not self._before.over
         return before or any(daemon.alive for daemon in self._daemons)
 
     # ---------------------------------------------------------------- methods that begin and end the attempt's sidecars
 
     def begin(self, now: float) -> News:
-        """Run the hooks that precede the workers. Called once all workers of this node are known."""
+        """Run the hooks before the workers. Called when all workers of this node are known."""
         if self.stopping:
             return None
         hooks = [(name, hook) for name, hook in self.hooks() if hook.when is HookMoment.BEFORE]
@@ -125,7 +125,7 @@ class AttemptSidecars:
         return self._before.begin(now)
 
     def stop(self, *, hard: bool) -> None:
-        """Stop the running hook, because the attempt is being stopped. Daemons go on until the workers have ended.
+        """Stop the running hook, because the attempt is being stopped. Daemons run until the workers have ended.
         `hard`: kill the hook and the daemons now.
         """
         self.stopping = True
@@ -139,14 +139,14 @@ class AttemptSidecars:
                 daemon.kill()
 
     def workers_ended(self, now: float) -> None:
-        """Ask the daemons to exit: the attempt is being stopped, and its last worker on this node has ended."""
+        """Ask the daemons to exit, because the last worker of the stopped attempt on this node has ended."""
         for daemon in self._daemons:
             daemon.terminate()
         if self.alive:
             self._around.reactor.at(now + DAEMON_GRACE_S, self._kill_daemons)
 
     def after(self, end: AttemptEnd, done: Callable[[tuple[SideFailure, ...], float], News]) -> HookRun:
-        """Prepare the hooks that run after the attempt, in the reverse order of the job file."""
+        """Prepare the hooks after the attempt, in the reverse order of the job file."""
         wanted = [(name, hook) for name, hook in self.hooks() if hook.when in end.moments]
         told = {
             "HOLDFAST_OUTCOME": end.outcome.value,
@@ -165,7 +165,7 @@ class AttemptSidecars:
     # ------------------------------------------------------------------------------------------ methods that run hooks
 
     def hooks(self) -> list[tuple[str, Hook]]:
-        """Return (name, hook) for each hook that concerns a role of this node's workers."""
+        """Return (name, hook) for each hook of a role with a worker on this node."""
         return [(name, hook) for name, hook in named_hooks(self._around.plan) if self._concerns(hook.roles)]
 
     def _concerns(self, roles: tuple[str, ...]) -> bool:
@@ -241,7 +241,7 @@ class AttemptSidecars:
         return sshd.give_up(trouble, now) if trouble else None
 
     def ready(self, rank: int, pid: int) -> None:
-        """Store the pid of a worker's process, so that an ssh login can name the worker."""
+        """Store the pid of a worker's process, because an ssh login may name the worker."""
         seat = next((seat for seat in self.seats if seat.rank == rank), None)
         if seat is None or self._around.door is None:
             return
@@ -262,7 +262,7 @@ class AttemptSidecars:
         return start
 
     def settled(self, now: float) -> News:
-        """Let the workers continue once every daemon runs or has been abandoned."""
+        """Let the workers go on when every daemon runs or has been given up."""
         if self.open or self.stopping or self.failures or not all(daemon.settled for daemon in self._daemons):
             return None
         self.open = True
@@ -280,14 +280,14 @@ class AttemptSidecars:
             daemon.kill()
 
     def left(self, now: float) -> News:
-        """After a daemon has exited on request, report the end if no sidecar of the attempt is left."""
+        """Report the end, if no sidecar of the attempt is left after a daemon's exit."""
         return None if self.alive else self._ended(now)
 
     # ------------------------------------------------------------ methods that start the processes of hooks and daemons
 
     def _environment(self, roles: tuple[str, ...]) -> dict[str, str]:
-        """Return the environment for a sidecar: that of one of this node's workers in these roles, without the
-        variables that concern only that worker.
+        """Return the environment for a sidecar: that of a worker of these roles on this node, without the variables
+        about that worker alone.
         """
         order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
         env = self._around.host.environment(order)
@@ -308,7 +308,7 @@ class AttemptSidecars:
         if any(map(has_names, command)):
             what = f"the command of {name.replace('-', ' ', 1)}"
             command = expand_command(command, NameValues.of(env, around.launch.spec.parameters), what)
-        # Nodes with a shared home directory share the log directory, so the file's name contains the node's name.
+        # Nodes with a shared home directory share the log directory, so put the node's name into the file's name.
         whose = f"@{''.join(c if c.isalnum() or c in '-_.' else '_' for c in around.node)}" if around.node else ""
         log = around.open_log(around.logs / f"attempt-{self.attempt}" / f"{name}{whose}.log", name)
         return SidecarProcess(around.reactor, command, env, around.launch.cwd, log, ended=ended, up=up)

@@ -1,4 +1,4 @@
-"""Runs a daemon of an attempt: it restarts the daemon a limited number of times, and stops it after the workers."""
+"""Runs a daemon of an attempt. It restarts the daemon a limited number of times, and stops it after the workers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ BACKOFF_S = 0.5
 BACKOFF_CAP_S = 30.0
 
 
-#: A function that starts a daemon. Its arguments are called when the daemon has ended and when its program runs. Raises
-#: OSError if no process can be made.
+#: A function that starts a daemon. Its arguments are called when the daemon has ended, and when its program runs.
+#: Raises OSError if no process can be created.
 Start = Callable[["Callable[[SidecarProcess, SidecarEnd, float], News]", "Callable[[float], News]"], "SidecarProcess"]
 
 
 class DaemonOwner(Protocol):
-    """The attempt that a daemon belongs to. The daemon calls these methods; each returns the events that follow."""
+    """The attempt of a daemon. The daemon calls these methods; each returns the events that follow."""
 
     def settled(self, now: float) -> News:
-        """Called once, when the daemon runs for the first time or is abandoned."""
+        """Called once, when the daemon runs for the first time or is given up."""
         ...
 
     def gone(self, run: DaemonRun, failure: SideFailure, now: float) -> News:
@@ -43,7 +43,7 @@ class DaemonOwner(Protocol):
 class DaemonRun:
     """Runs one daemon of an attempt.
 
-    `start` starts its process. `owner`: the attempt. `node`: this node's name in messages. `kind`: the kind of sidecar
+    `start`: starts its process. `owner`: the attempt. `node`: this node's name in messages. `kind`: the kind of sidecar
     in a failure's report.
     """
 
@@ -71,19 +71,19 @@ class DaemonRun:
 
     @property
     def alive(self) -> bool:
-        """Return whether the daemon has a process at present."""
+        """Return whether the daemon has a process now."""
         return self._side is not None
 
     def begin(self, now: float) -> News:
-        """Start the daemon, unless it was abandoned already."""
+        """Start the daemon, unless it was given up."""
         return None if self.settled else self._begin(now)
 
     def give_up(self, trouble: str, now: float) -> News:
-        """Report the daemon as failed without starting it, because it cannot run."""
+        """Report the daemon as failed without a start, because it cannot run."""
         return self._over(self._failure(not_started(trouble)), now)
 
     def terminate(self) -> None:
-        """Ask the daemon to exit, because the workers of its attempt have ended."""
+        """Ask the daemon to exit, because the attempt's workers have ended."""
         self._end()
         if self._side is not None:
             self._side.terminate()

@@ -1,4 +1,4 @@
-"""Runs a list of hooks one after another: those before an attempt's workers, or those after them."""
+"""Runs a list of hooks one after another, before or after an attempt's workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StartSidecar(Protocol):
-    """Starts a process beside the workers. Raises OSError if no process can be made."""
+    """Starts a process beside the workers. Raises OSError if no process can be created."""
 
     def __call__(
         self, name: str, hook: Hook, ended: Callable[[SidecarProcess, SidecarEnd, float], News]
@@ -25,8 +25,8 @@ class StartSidecar(Protocol):
 
 
 class HookRun:
-    """Runs hooks in order. `done(failures, now)` is called when the last hook has ended. A hook's failure that is to be
-    ignored is only printed.
+    """Runs hooks in order. `done(failures, now)`: called after the last hook. A failure that the hook's options ignore
+    is only printed.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class HookRun:
     ) -> None:
         """Prepare to run these hooks.
 
-        `hooks`: names and hooks, in order. `start` starts a hook. `say` prints a message. `go_on`: continue after a
+        `hooks`: names and hooks, in order. `start`: starts a hook. `say`: prints a message. `go_on`: continue after a
         failure. `node`: this node's name in messages about a failure.
         """
         self._left = deque(hooks)
@@ -60,7 +60,7 @@ class HookRun:
         self.failures: list[SideFailure] = []
 
     def stop(self) -> None:
-        """Ask the running hook to exit, and start no more hooks. A hook that was stopped does not count as failed."""
+        """Ask the running hook to exit, and start no more. A stopped hook does not count as failed."""
         self._stopped = True
         if self._side is not None:
             self._side.terminate()

@@ -1,8 +1,8 @@
-"""Runs the processes beside a node's workers, between the agent and its host (`act/host.py`).
+"""Runs the sidecars of a node's workers, between the agent and its host (`act/host.py`).
 
-It passes the agent's instructions to the host, and the host's facts to the agent. It delays two messages about workers.
-"A worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is reaped"
-waits until the attempt's daemons have exited. It changes nothing else.
+It passes the agent's instructions to the host, and the host's facts to the agent. It delays two facts. "A worker is
+prepared" waits until the hooks before the worker have succeeded and the daemons run. "All of an attempt is reaped"
+waits until the attempt's daemons have exited.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Flush = Callable[[Callable[[float], None], float], None]
 class NodeSidecars:
     """A host of workers (`holdfast.act.host.Host`) that also runs sidecars.
 
-    `around`: the settings that all sidecars share. `host`: the host of the workers. `learn` passes facts to the agent.
-    `tell` sends an event to the owner. `flush(then, now)` calls `then` when all of the workers' output is in their
+    `around`: the settings that all sidecars share. `host`: the host of the workers. `learn`: passes facts to the agent.
+    `tell`: sends an event to the owner. `flush(then, now)`: calls `then` when all output of the workers is in their
     files; None: the files are always complete.
     """
 
@@ -81,17 +81,17 @@ class NodeSidecars:
         return self._host.processes()
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass facts about processes to the agent, unless they are the direct result of an instruction."""
+        """Pass facts about processes to the agent, unless an instruction returns them."""
         if facts := self._pass(facts, now):
             self._learn(facts, now)
 
     def failures(self, attempt: int) -> tuple[SideFailure, ...]:
-        """Return the failures of sidecars that count as failures of the attempt itself."""
+        """Return the failures of sidecars that count as failures of the attempt."""
         one = self._one
         return tuple(one.failures) if one is not None and one.attempt == attempt else ()
 
     def close(self) -> None:
-        """Close all sidecars. Call this when no process of the job lives any more."""
+        """Close all sidecars, when no process of the job is left."""
         if self._after is not None:
             self._after.close()
         if self._one is not None:
@@ -105,20 +105,17 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             if self._after is not None and not self._after.over:
-                self._after.kill()  # kill the hooks that run after the old attempt, because a new attempt starts
+                self._after.kill()  # kill the hooks after the old attempt, because a new attempt starts
             self._after = self._answer = None
             one = self._one = AttemptSidecars(
                 self._around, order.attempt, opened=self._opened, failed=self._failed, ended=self._ended
             )
-            # Begin the attempt's sidecars after the present instruction, because more workers of this node are started
-            # together with this one.
+            # Begin the sidecars after the present instruction, because it starts more workers of this node.
             self._reactor.at(now, one.begin)
         one.orders.append(order)
 
     def _pass(self, facts: list[Fact], now: float) -> list[Fact]:
-        """Return those facts about processes that the agent may receive now. Hold back those that must wait for
-        sidecars.
-        """
+        """Return the facts about processes that the agent may get now. Delay those that must wait for sidecars."""
         one, passed = self._one, []
         for fact in facts:
             if isinstance(fact, WorkerPrepared) and one is not None and fact.attempt == one.attempt:
@@ -141,7 +138,7 @@ class NodeSidecars:
         if self._flush is None:
             one.workers_ended(now)
         else:
-            # Wait until the logs are complete, so that a daemon that uploads them finds all output.
+            # A daemon may upload the logs, so wait until they are complete.
             self._flush(one.workers_ended, now)
 
     def _opened(self, now: float) -> News:
@@ -151,8 +148,8 @@ class NodeSidecars:
         return None
 
     def _ended(self, now: float) -> News:
-        """Kill the processes that hooks and daemons have left behind, because the last daemon has exited. They have
-        become children of this process.
+        """Kill the processes that hooks and daemons have left, because the last daemon has exited. They are now
+        children of this process.
         """
         one = self._one
         assert one is not None, "it has ended"
@@ -184,9 +181,7 @@ class NodeSidecars:
     # --------------------------------------------------------------------------- methods for the hooks after an attempt
 
     def follow(self, order: RunHooks, now: float) -> None:
-        """Run the hooks that follow the attempt, once, when the attempt is explained. Send their result to the
-        owner.
-        """
+        """Run the hooks after the attempt once it is explained. Send their result to the owner."""
         one = self._one
         if one is None or one.attempt != order.attempt:
             self._tell(ev.HooksFinished(attempt=order.attempt, cause=order.cause))
@@ -212,7 +207,7 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             return  # drop the result, because another attempt has begun meanwhile
-        # Kill the processes that these hooks have left behind, because they must not live on during the next attempt.
+        # Kill the processes that these hooks have left, because they must not run on into the next attempt.
         kill(self._host.processes())
         self._answer = ev.HooksFinished(attempt=order.attempt, failures=failures, cause=order.cause)
         self._tell(self._answer)

@@ -1,8 +1,8 @@
 """One process beside the workers (a hook, a daemon or sshd) with its own log.
 
-It is a helper (`holdfast.children`): it is not stopped with the workers, but only when its caller stops it. It runs in
-the workers' directory, and both of its streams go to one log. Processes that it leaves behind become children of this
-process and are stopped with the job.
+It is a helper (`holdfast.children`), so it is stopped by its caller, not with the workers. It runs in the workers'
+directory, and both of its streams go to one log. Processes that it leaves behind become children of this process, and
+are stopped with the job.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from holdfast.reactor import CallbackPriority
 if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
 
-#: Limit on the bytes of a sidecar's last output in a report.
+#: A report has at most this many bytes of a sidecar's last output.
 LAST_BYTES = 2048
 
 
 class NoSshServer(Exception):
-    """Raised if the ssh server cannot run. The message says why."""
+    """Raised if the ssh server cannot run, with the reason as the message."""
 
 
 class SidecarEnd:
@@ -43,7 +43,7 @@ class SidecarEnd:
     def __init__(self, status: int | None, trouble: str, last_words: str) -> None:
         self.exit_code = status if status is not None and status >= 0 else None
         self.signal = -status if status is not None and status < 0 else None
-        #: The reason why the program was never started, or "".
+        #: Why the program was never started; "" if it was.
         self.trouble = trouble
         self.last_words = last_words
 
@@ -58,9 +58,7 @@ def not_started(trouble: str) -> SidecarEnd:
 
 
 class SidecarProcess:
-    """One process beside the workers. It is started by the constructor; `ended(side, end, now)` is called when it has
-    ended.
-    """
+    """One process beside the workers. The constructor starts it. `ended(side, end, now)`: called when it has ended."""
 
     def __init__(
         self,
@@ -75,8 +73,8 @@ class SidecarProcess:
     ) -> None:
         """Start the process. Raises OSError if that fails.
 
-        `command`, `env`, `cwd`: the program, its variables and its directory. `log` receives its output. `up(now)`:
-        called once when the program runs.
+        `command`, `env`, `cwd`: the program, its variables and its directory. `log`: gets its output. `up(now)`: called
+        once, when the program runs.
         """
         self._reactor = reactor
         self._ended = ended
@@ -117,9 +115,7 @@ class SidecarProcess:
         return without_secrets(self._stream.tail()[-LAST_BYTES:].decode("utf-8", "replace"))
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process and its descendants, except descendants of a process that handles SIGTERM
-        itself.
-        """
+        """Send SIGTERM to the process and its descendants, but not to descendants of a process that handles SIGTERM."""
         Termination().ask(signal.SIGTERM, [self.pid])
 
     def kill(self) -> None:
@@ -127,7 +123,7 @@ class SidecarProcess:
         kill([*descendants(self.pid), self.pid])
 
     def close(self) -> None:
-        """Release the process without calling `ended`: the job is over, and every process was killed."""
+        """Release the process without a call of `ended`, because the job is over and every process was killed."""
         for fd in (self._child.pidfd, self._stream.fd):
             self._reactor.forget(fd)
         self._close_status()
@@ -137,8 +133,8 @@ class SidecarProcess:
     # ----------------------------------------------------------------------------------- methods that the reactor calls
 
     def _on_readable(self, fd: int, now: float) -> News:
-        """Read the status pipe. `+` means that the process is prepared. The end of the pipe means that the program
-        runs. Other text says why the program did not start.
+        """Read the status pipe. `+`: the process is prepared. End of file: the program runs. Other text: why the
+        program did not start.
         """
         if data := os.read(fd, 4096):
             self._said += data

@@ -1,4 +1,4 @@
-"""The ssh access for debugging: OpenSSH's sshd beside the workers of a node, and the files that a user needs to log in.
+"""The ssh server for debugging: OpenSSH's sshd beside the workers of a node, and the files that a user needs to log in.
 
 All files are in one directory of the job on this node, which only its user can read: the job's key, the host key that
 every sshd of the job shares, the public keys that may log in, sshd's configuration, and `config` with a `Host` for each
@@ -41,8 +41,8 @@ _SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/u
 class SshServer:
     """The ssh server of one job on one node.
 
-    `ssh`: the job's options. `directory`: holds its files. `secret`: the job's keys derive from it. `environment`:
-    variables, which may name the sshd. `many`: the job has several nodes.
+    `ssh`: the job's options. `directory`: for its files. `secret`: the source of the job's keys. `environment`:
+    variables, which may name the sshd. `many`: whether the job has several nodes.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class SshServer:
             self._write("sshd_config", self._sshd_config(port, user))
             self._write(CONFIG, self._ssh_config(peers, user))
             if os.getuid() == 0:
-                # make this folder, which sshd needs when it runs as root
+                # sshd needs this folder if it runs as root
                 Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         except OSError as error:
             raise NoSshServer(f"{error.filename or self.directory}: {error.strerror}") from error
         return (sshd, "-D", "-e", "-f", str(self.directory / "sshd_config"))
 
     def note(self, worker: str, pid: int) -> None:
-        """Store the pid of a worker's process, so that a login for this worker can find it."""
+        """Store the pid of a worker's process, for logins to this worker."""
         self._pids[worker] = pid
         try:
             self._write(WORKERS, "".join(f"{name} {number}\n" for name, number in self._pids.items()))
         except OSError:
-            pass  # ignore a full disk; a login will report that the worker is missing
+            pass  # ignore a full disk: a login will report the missing worker
 
     def close(self) -> None:
         """Remove the keys and all other files, because the job is over on this node."""
@@ -111,7 +111,7 @@ class SshServer:
 
     @property
     def _alias(self) -> str:
-        """Return the host name under which ssh clients know every sshd of the job, whatever its address is."""
+        """Return the host name by which ssh clients know every sshd of the job, whatever its address."""
         return f"holdfast-{self._job_id}"
 
     def _sshd_config(self, port: int, user: str) -> str:
@@ -128,12 +128,11 @@ class SshServer:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "PermitEmptyPasswords no",
-            # PAM asks for no password. With PAM, sshd can see that an account is not locked, without reading
-            # /etc/shadow. Without PAM, sshd treats an account as locked if it cannot read the account's entry in
-            # /etc/shadow.
+            # PAM asks for no password. With PAM, sshd need not read /etc/shadow. Without PAM, sshd treats an account as
+            # locked if it cannot read its entry there.
             f"UsePAM {'no' if os.getuid() == 0 else 'yes'}",
-            # StrictModes checks every directory above the keys. A state directory may be below /tmp, which is
-            # world-writable. The directory of the keys itself is private.
+            # StrictModes checks every directory above the keys, and a state directory may be below the world-writable
+            # /tmp. The directory of the keys is private.
             "StrictModes no",
             "PidFile none",
             "PermitUserEnvironment no",
@@ -165,7 +164,7 @@ class SshServer:
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
             "  PasswordAuthentication no",
-            # Clients retry, because sshd listens only some milliseconds after its start.
+            # sshd listens only some milliseconds after its start, so clients retry.
             "  ConnectionAttempts 5",
             "  ConnectTimeout 10",
         ]
@@ -190,11 +189,11 @@ _FOR = "holdfast door 1: "
 
 
 class KeySide(enum.StrEnum):
-    """The side of a login that owns a key pair."""
+    """The owner of a key pair in a login."""
 
     #: The users who log in.
     USER = "user"
-    #: Every sshd of the job (they share one key pair).
+    #: Every sshd of the job; all share one key pair.
     HOST = "host"
 
 

@@ -2,8 +2,8 @@
 
     python ssh_session.py WORKERS         WORKERS: a file of lines `NAME PID`; HOLDFAST_ENTER names one of them
 
-It reads the variables from the worker's process, so no file contains them. It runs without the rest of holdfast and
-imports only `os` and `sys`, so that a login is fast.
+It reads the variables from the worker's process, so that no file contains them. It imports only `os` and `sys`, so that
+a login is fast.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-#: Variables that keep the value that the ssh session has given them.
+#: Variables that keep the ssh session's values.
 OF_THE_SESSION = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "TERM", "LANG")
 
 
