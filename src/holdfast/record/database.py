@@ -1,7 +1,7 @@
-"""The journal's SQLite file: opens the file, creates its tables, and describes its errors. This module does not
-interpret events.
+"""The journal's SQLite file: opens it, creates its tables, and describes its errors. This module does not interpret
+events.
 
-The functions import sqlite3 themselves, so that a start that does not use the file does not pay for the import.
+The functions import sqlite3 themselves, so that a start without the file does not need the import.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
 
 FILE_NAME = "holdfast.db"
 APPLICATION_ID = 0x486F6C64  # the bytes "Hold", which mark the file as holdfast's
-#: Milliseconds that a write waits for another process's write. After that the entry is kept in memory.
+#: Milliseconds to wait for another process's write. After that the entry stays in memory.
 BUSY_MS = 250
 
-#: Files up to this size in bytes are checked for damage before the first write, which takes about 1 ms. The check of a
-#: larger file would delay the start.
+#: A file of up to this many bytes is checked for damage before the first write (about 1 ms). The check of a larger file
+#: would delay the start.
 CHECKED_BYTES = 1 << 20
 
-#: Number of pages (about 100 MB) after which SQLite checkpoints the write-ahead log. SQLite's default is 1,000.
-#:
-#: With the default the fsync of a checkpoint blocks the event loop during a job, for up to 0.3 s in a measurement. With
-#: this number nearly all jobs end before the first checkpoint, and it runs when the last process closes the file.
+#: After this many pages (about 100 MB) SQLite checkpoints the write-ahead log. SQLite's default is 1,000. With the
+#: default, the fsync of a checkpoint blocks the event loop during a job, for up to 0.3 s in a measurement. With this
+#: number nearly all jobs end before the first checkpoint, which then runs when the last process closes the file.
 _CHECKPOINT_PAGES = 25_000
 
-#: The migrations of the tables. Entry n turns layout (version) n into layout n + 1. Entries are never changed or
+#: The migrations of the tables. Entry n turns layout n (a version) into layout n + 1. No entry is ever changed or
 #: removed.
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
     (
@@ -63,7 +62,7 @@ _NETWORK_FILESYSTEMS = frozenset(
 
 
 class DatabaseTrouble(enum.Enum):
-    """The kinds of failure of the journal's file. Each kind needs another remedy."""
+    """The kinds of failure of the journal's file, one for each remedy."""
 
     BUSY = enum.auto()
     FULL = enum.auto()
@@ -87,7 +86,7 @@ class DatabaseTrouble(enum.Enum):
 
 
 class Unusable(HoldfastError):
-    """The journal's file cannot be used. `ailment` is the kind of failure, and the message explains it."""
+    """The journal's file cannot be used. `ailment`: the kind of failure. The message explains it."""
 
     def __init__(self, ailment: DatabaseTrouble, detail: str) -> None:
         super().__init__(detail)
@@ -110,7 +109,7 @@ def make_private_dir(path: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Remove other users' access to a database that an earlier version created. Ignore errors, because opening the file
+    """Remove other users' access to a database of an earlier version. Ignore errors, because the opening of the file
     reports them.
     """
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
@@ -122,7 +121,7 @@ def _make_private(path: Path) -> None:
 
 
 def on_network_filesystem(path: Path) -> bool:
-    """Whether `path` is on a network file system. Return False if /proc does not tell."""
+    """Whether `path` is on a network file system; False if /proc does not show it."""
     try:
         table = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -133,8 +132,7 @@ def on_network_filesystem(path: Path) -> bool:
         left, _, right = line.partition(" - ")
         mount_point = left.split(" ")[4].replace("\\040", " ")
         inside = real == mount_point or real.startswith(mount_point.rstrip("/") + "/")
-        # If two file systems are mounted at the same mount point, the later one hides the earlier, so the later one
-        # counts.
+        # Of several file systems at one mount point, the later one hides the earlier, so it counts.
         if inside and len(mount_point) >= len(best):
             best, kind = mount_point, right.split(" ", 1)[0]
     return kind in _NETWORK_FILESYSTEMS
@@ -177,17 +175,15 @@ def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
 
 
 def _look_through(db: sqlite3.Connection) -> None:
-    """Raise `Unusable` if any page of the database is damaged. This check must run before the first write changes the
-    file.
-    """
+    """Raise `Unusable` if any page of the database is damaged. Call this before the first write changes the file."""
     said = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     if said != "ok":
         raise Unusable(DatabaseTrouble.DAMAGED, one_line(said.splitlines()[-1])[:120])
 
 
 def _must_be_files(path: Path) -> None:
-    """Raise `Unusable` if one of the journal's paths is not a regular file, because SQLite would wait for ever on a
-    named pipe.
+    """Raise `Unusable` if one of the journal's paths is no regular file, because SQLite would wait for ever on a named
+    pipe.
     """
     for suffix in ("", "-wal", "-shm", "-journal"):
         if what := not_a_file(f"{path}{suffix}"):
@@ -206,8 +202,8 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
     except OSError as error:  # such as a parent directory that belongs to another user
         raise _unreadable(error) from error
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    # To read a WAL file, SQLite needs a shared-memory file. On a read-only file system it cannot create one, so open
-    # the file as `immutable`.
+    # To read a WAL file, SQLite needs a shared-memory file. A read-only file system allows none, so open the file as
+    # `immutable`.
     failure: sqlite3.Error | None = None
     for mode in ("mode=rw", "mode=ro", "immutable=1"):
         try:
@@ -234,8 +230,8 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
 
 
 def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
-    """Convert an error to an `Unusable`, as `unusable` does, but for a reader: a file that cannot be opened counts as
-    unreadable, not as unwritable.
+    """Convert an error to an `Unusable` for a reader: a file that cannot be opened counts as unreadable, not as
+    unwritable.
     """
     found = unusable(error)
     return Unusable(DatabaseTrouble.UNREADABLE, found.detail) if found.ailment is DatabaseTrouble.UNWRITABLE else found
@@ -264,8 +260,8 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
     ):
         if name.startswith(prefix):
             return Unusable(ailment, str(error))
-    # The file is no database, has a malformed page, or lacks a table or column, so its content is not what holdfast has
-    # written.
+    # The file is no database, has a malformed page, or lacks a table or column, so it is not as holdfast has written
+    # it.
     return Unusable(DatabaseTrouble.DAMAGED, str(error))
 
 
@@ -276,7 +272,7 @@ def describe(trouble: Unusable, path: Path, consequence: str) -> str:
     where = f"the journal {path}"
     ailment = trouble.ailment
     if ailment is DatabaseTrouble.BROKEN_IO and _is_full(path.parent):
-        # SQLite reports a disk error, not a full disk, if its shared-memory file cannot grow
+        # If its shared-memory file cannot grow, SQLite reports a disk error instead of a full disk.
         ailment = DatabaseTrouble.FULL
     match ailment:
         case DatabaseTrouble.BUSY:
@@ -329,7 +325,7 @@ def _is_full(folder: Path) -> bool:
 
 
 def _move_away(path: Path) -> str:
-    # Move the file together with its write-ahead log, because each is incomplete without the other.
+    # Move the file and its write-ahead log together, because neither is complete without the other.
     return f"mkdir {path.parent}/damaged && mv {path}* {path.parent}/damaged/"
 
 
@@ -366,7 +362,7 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 def _create(path: Path) -> None:
-    """Create the database with its tables under a temporary name, then link it to `path`. So no other process sees an
+    """Create the database with its tables under a temporary name, then link it to `path`. Other processes never see an
     incomplete file.
     """
     import sqlite3
@@ -375,7 +371,7 @@ def _create(path: Path) -> None:
     try:
         db = sqlite3.connect(temporary, timeout=BUSY_MS / 1000, isolation_level=None)
         try:
-            # WAL mode needs memory that all readers and writers share, which a network file system does not provide.
+            # WAL mode needs memory that all readers and writers share; a network file system has none.
             if not on_network_filesystem(path.parent):
                 db.execute("PRAGMA journal_mode = WAL")
             _migrate(db)
@@ -386,8 +382,7 @@ def _create(path: Path) -> None:
         except FileExistsError:
             pass  # another run has created the file meanwhile, so use that file
         except OSError:
-            # The file system has no hard links, so rename the file. Do not replace a file that another run has created
-            # meanwhile.
+            # The file system has no hard links, so rename the file, unless another run has created it meanwhile.
             if not path.exists():
                 temporary.rename(path)
     finally:

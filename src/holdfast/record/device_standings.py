@@ -1,8 +1,8 @@
-"""The persistent states of devices (standings), which outlive jobs: a log of fault events and user actions.
+"""The stored states of devices (standings), which outlive jobs: a log of fault events and user actions.
 
-The log has tables of its own in `holdfast.db`, and only grows. All readers read its entries in the same order, so they
-compute the same states. A snapshot contains the states after some entry, so that the entries before need not be read
-and can be removed. This module does not interpret the entries.
+The log is in its own tables of `holdfast.db`, and only grows. All readers read its entries in the same order, so they
+compute the same states. A snapshot has the states after some entry, so that the earlier entries need not be read and
+can be removed. This module does not interpret the entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 SNAPSHOTS_KEPT = 2
-#: Milliseconds that the sender of a fault report waits for another writer. Unlike a job's owner, it has no other work.
+#: Milliseconds that a report of a fault waits for another writer. The reporter has no other work, unlike a job's owner.
 BUSY_MS = 5000
 
 _LAYOUT = (
@@ -40,7 +40,7 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
-    #: An entry that replaces removed older events, and has the same effect as they had.
+    #: An entry in place of removed older events, with the same effect.
     LEFT = "left"
 
 
@@ -67,7 +67,7 @@ class StandingsUnusable(HoldfastError):
 class Standings:
     """The fault log of a machine, in a state directory. Use the object from one thread, and close it.
 
-    If the file cannot be used, a method raises `StandingsUnusable` and writes nothing, not even a part.
+    If the file cannot be used, a method raises `StandingsUnusable` and writes nothing.
     """
 
     def __init__(self, home: Path, db: sqlite3.Connection | None, *, writable: bool) -> None:
@@ -119,8 +119,8 @@ class Standings:
         return cls(home, db, writable=False)
 
     def append(self, now: float, kind: RowKind, bodies: Iterable[bytes]) -> int:
-        """Append entries of one kind to the fault log atomically. Return the sequence number of the last entry. The
-        entries are on the disk when this method returns.
+        """Append entries of one kind to the fault log atomically. Return the last entry's sequence number. The entries
+        are on disk on return.
         """
         db = self._opened()
         try:
@@ -222,9 +222,7 @@ class Standings:
         return gone
 
     def count_refused(self, reason: str, count: int = 1) -> None:
-        """Count events that were refused, by reason. Ignore a failure to write, so that the caller can still report the
-        refusal.
-        """
+        """Count refused events by reason. Ignore a failed write, because the caller must still report the refusal."""
         try:
             self._opened().execute(
                 "INSERT INTO fault_refused (reason, count) VALUES (?, ?)"
@@ -235,7 +233,7 @@ class Standings:
             self._undo()
 
     def refused(self) -> dict[str, int]:
-        """Return reason → the number of events that were refused for it."""
+        """Return reason → the number of events refused for it."""
         if self._db is None:
             return {}
         try:
@@ -285,7 +283,8 @@ class Standings:
             try:
                 db.close()
             except sqlite3.Error:
-                pass  # ignore a failed checkpoint (the disk is full); the next process that opens the file makes it
+                # Ignore a failed checkpoint (the disk is full), because the next process that opens the file makes it.
+                pass
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None or not self.writable:
@@ -297,7 +296,7 @@ class Standings:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # ignore the error: the transaction has changed nothing, and the caller reports its first error
+            pass  # ignore the error: the transaction has changed nothing, and the caller reports the first error
 
 
 def _laid_out(db: sqlite3.Connection, table: str = "fault_refused") -> bool:

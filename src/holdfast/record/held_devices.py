@@ -1,9 +1,8 @@
-"""Publishes which devices a user's fault log holds on a node (state HELD). The node's check, which runs as root, reads
-this.
+"""Publishes which devices of a node a user's fault log holds (state HELD), for the node's check, which runs as root.
 
-The states of devices belong to a user, but draining a node affects all users. So nothing is published unless an
-administrator lets the node's check create a folder (`holdfast check --slurm --believe USERS`). In the folder each user
-has one file per node. The folder has the sticky bit, so only a file's owner can replace it.
+The states of devices belong to one user, but draining a node affects all. So nothing is published unless an
+administrator lets the node's check create a folder (`holdfast check --slurm --believe USERS`). In it each user has one
+file per node. The folder has the sticky bit, so only a file's owner can replace it.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ class HeldNote(Noun, frozen=True, kw_only=True):
     """The devices that one user's fault log holds on one node."""
 
     node: str
-    #: The devices in the state HELD, except those that a check holds; at most MOST_DEVICES.
+    #: The devices in the state HELD, at most MOST_DEVICES. Those that a check holds are left out.
     devices: tuple[DeviceStanding, ...] = ()
 
 
 def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding, ...]:
-    """Return the held devices on this node that a person must examine: all except those that a check holds."""
+    """Return the held devices on this node that a person must examine. Those that a check holds are left out."""
     return tuple(
         each
         for each in standings
@@ -46,9 +45,9 @@ def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding
 
 
 def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDER) -> None:
-    """Write a file with the devices that are held on this node now, for the node's check.
+    """Write a file with this node's held devices for the node's check.
 
-    Ignore errors, because no device's state depends on this file.
+    Ignore errors, because no device's state depends on the file.
     """
     path = folder / f"{_plain(node)}.{os.geteuid()}.json"
     devices = held(standings, node)[:MOST_DEVICES]
@@ -69,12 +68,12 @@ def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDE
         finally:
             os.close(fd)
     except OSError:
-        # write nothing: the disk is full, or the file belongs to another user; the node's check works without it
+        # Write nothing: the disk is full, or the file belongs to another user. The node's check works without it.
         return
 
 
 def make_folder(folder: Path = FOLDER) -> None:
-    """Create the folder as root. From then on, users' runs write their files into it. Raises OSError."""
+    """Create the folder as root. From now on users' runs write files into it. Raises OSError."""
     for place, mode in ((folder.parent, 0o755), (folder, 0o1777)):
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
@@ -85,9 +84,9 @@ def make_folder(folder: Path = FOLDER) -> None:
 
 
 def notes(node: str, folder: Path = FOLDER) -> list[tuple[int, HeldNote]]:
-    """Return (uid, note) for each user who has a file for this node.
+    """Return (uid, note) for each user with a file for this node.
 
-    A file is skipped if its owner is not the user in its name.
+    Skip a file whose owner is not the user in its name.
     """
     found: list[tuple[int, HeldNote]] = []
     for path in sorted(folder.glob(f"{_plain(node)}.*.json"))[:MOST_NOTES]:

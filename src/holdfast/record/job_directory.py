@@ -19,9 +19,9 @@ from holdfast.record.state_directory import job_dir
 
 #: The state directory of a job if no directory is writable. No user can create a file at this path.
 NOWHERE = Path("/proc/holdfast-has-no-home")
-#: The folder, in a job's directory on each node, with the keys for the sshd that runs beside the workers.
+#: The folder in a job's directory with the keys for the sshd beside the workers.
 DOOR = "ssh"
-#: The link, in a job's directory, to its logs if they are in another directory (`--log-dir`).
+#: The link in a job's directory to its logs, if `--log-dir` puts them elsewhere.
 LOGS_LINK = "logs"
 
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # The letters and digits of ids, without those that look alike
@@ -38,14 +38,13 @@ class JobPlace(msgspec.Struct, frozen=True):
     """A job's id and directory, and the lock that shows that the job's owner is alive."""
 
     job_id: str
-    #: The state directory that contains the job's directory. If the requested one is not writable, it is a temporary
-    #: directory (the substitute).
+    #: The state directory with the job's directory. If the chosen one is not writable, it is a temporary directory.
     home: Path
     directory: Path
     #: The folder that contains the job's `attempt-<n>` directories: `directory`, or the job's folder in `--log-dir`.
     logs: Path
     lock: OwnerLock
-    #: A message to the user that a substitute for the state directory is used, and why; empty: no substitute is used.
+    #: A message to the user about the temporary directory in place of the state directory; empty: none is used.
     trouble: str
     #: Whether `home` is a temporary directory in place of the state directory. Other commands only find it through
     #: HOLDFAST_HOME.
@@ -54,7 +53,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     tree: str = ""
     #: How often the platform had started the job before this run.
     run: int = 0
-    #: Whether an earlier run of the job created the directory, so that this run continues the job's journal.
+    #: Whether the directory is of an earlier run of the job, so that this run continues the job's journal.
     resumed: bool = False
 
 
@@ -84,14 +83,11 @@ def claim(
 ) -> JobPlace:
     """Create the directory (mode 0700) of a new job under `home`, and take its lock.
 
-    If `home` is not writable, or if another user can write to it, the directory is created in a temporary directory,
-    and the result's `trouble` explains that. If no directory is writable, none is created. Raises BadUsage if
-    `log_dir/<job>` cannot be created.
+    If `home` is not writable, or if another user can write to it, use a temporary directory, and explain that in the
+    result's `trouble`. If no directory is writable, create none. Raises BadUsage if `log_dir/<job>` cannot be created.
 
-    now: seconds since the epoch.
-    log_dir: the job's logs go to `log_dir/<job>`, and a link in the job's directory points to it.
-    platform: the platform's id of the job.
-    run: how often the platform had started the job before.
+    now: seconds since the epoch. log_dir: the job's logs go to `log_dir/<job>`, and a link in the job's directory
+    points to it. platform: the platform's id of the job. run: how often the platform had started the job before.
     """
     take_over(home)
     trouble = f"the state directory is not used: {why}" if (why := distrust(home)) else ""
@@ -120,9 +116,8 @@ def claim(
 def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None = None) -> JobPlace:
     """Take over the directory of a job that its platform has restarted. Raises OSError.
 
-    The earlier run has ended, but its lock may still be held: the server of a network file system keeps the lock of a
-    dead machine for a while, or the machine has lost its network but still runs. In these cases a new lock file
-    replaces the old one.
+    The earlier run has ended, but its lock may still be taken: a network file system keeps the lock of a dead machine
+    for a while, or the machine runs on without its network. A new lock file then replaces the old one.
 
     before: the owner of the earlier run.
     """
@@ -148,8 +143,8 @@ def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None
 def part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
     """Create a node's directory for a job whose owner is on another node: `nodes/NODE` in the job's directory.
 
-    The logs have the same paths as on the owner's node. Nodes that share a state directory never write to the same log
-    file, because each rank is on one node. No lock is taken, because the end of an agent does not end the job. If
+    The logs have the same paths as on the owner's node. Each rank is on one node, so nodes with a shared state
+    directory never write to the same log file. No lock is taken, because the end of an agent does not end the job. If
     `home` is not writable, a temporary directory replaces it, as in `claim`.
     """
     try:
@@ -176,25 +171,23 @@ def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir:
         try:
             (directory / LOGS_LINK).symlink_to(logs)
         except FileExistsError:
-            pass  # keep the link that the owner or another node has already created
+            pass  # keep the link, because the owner or another node has created it already
     lock = OwnerLock(-1, _supervisor(job_id, name, now))
     return JobPlace(job_id, home, own, logs, lock, trouble, tree=f"{job_id}@{node}")
 
 
-#: How the name of a substitute for the state directory begins, and variables that name folders for such.
+#: The prefix of the temporary directory's name, and the variables that name folders for it.
 _STAND_IN, _FOLDERS = "holdfast-", ("TMPDIR", "TEMP", "TMP", "XDG_RUNTIME_DIR")
 
 
 def is_stand_in(home: Path, environment: Mapping[str, str]) -> bool:
-    """Return whether the directory is a substitute for a state directory that could not be written."""
+    """Return whether the directory is a temporary one in place of an unwritable state directory."""
     folders = {"/tmp", "/var/tmp", "/dev/shm", "/run", *(environment.get(name) for name in _FOLDERS)}
     return home.name.startswith(_STAND_IN) and str(home.parent) in folders
 
 
 def _stand_in() -> Path | None:
-    """Create a private temporary directory as a substitute for the state directory. Return None if no directory is
-    writable.
-    """
+    """Create a private temporary directory in place of the state directory; None if no directory is writable."""
     import tempfile
 
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -207,7 +200,7 @@ def _stand_in() -> Path | None:
 
 
 def nowhere(name: str, now: float) -> JobPlace:
-    """Return a placeholder for the directory of a job whose directory does not exist yet."""
+    """Return a placeholder for the directory of a job that has none yet."""
     return _nowhere(name=name, now=now, trouble="", also="")
 
 
@@ -215,7 +208,7 @@ def _nowhere(
     *, name: str, now: float, trouble: str, also: str = _NO_FILES, platform: PlatformJob | None = None
 ) -> JobPlace:
     """Return a placeholder for a job's directory on a machine without a writable directory. The job then has no files,
-    and only the terminal shows its report. `trouble`, `also`: the message about that for the user.
+    and only the terminal shows its report. `trouble`, `also`: the message to the user.
     """
     job_id = new_job_id(now, _suffix())
     directory = job_dir(NOWHERE, job_id)

@@ -1,6 +1,6 @@
 """Reads all jobs of a state directory with their attempts, for statistics, metrics and web pages.
 
-It writes nothing, so a job whose owner has died keeps its last known state until `holdfast jobs` closes it.
+It writes nothing. A job whose owner has died keeps its last known state until `holdfast jobs` closes it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PastJob(Noun, frozen=True, kw_only=True):
 
 
 class JobHistory(Noun, frozen=True, kw_only=True):
-    """The jobs of one state directory, the newest first, and the failure of the journal, if any."""
+    """The jobs of a state directory, the newest first, and the journal's failure, if any."""
 
     home: Path
     jobs: tuple[PastJob, ...]
@@ -52,7 +52,7 @@ class JobHistory(Noun, frozen=True, kw_only=True):
 def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory | None = None) -> JobHistory:
     """Read the newest `most` jobs with their attempts. `most` None: read all jobs.
 
-    No damage of the journal raises an exception; `trouble` of the result explains it.
+    A damaged journal raises no exception; the result's `trouble` explains the damage.
 
     before: an earlier result for the same directory. Jobs that had ended then are not read again.
     """
@@ -90,15 +90,15 @@ def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[Attemp
                 with contextlib.suppress(Malformed):  # skip only the damaged record of an attempt
                     found.setdefault(job, []).append(json_as(record, AttemptRecord))
     except sqlite3.Error:
-        pass  # a page of the database is damaged; use the records that were read before
+        pass  # a page of the database is damaged: use the records read so far
     return found
 
 
 def _of_jobs(db: sqlite3.Connection, sql: str, column: str, wanted: set[str]) -> sqlite3.Cursor:
     """Select the rows of these jobs.
 
-    For more than `MOST_ASKED` jobs, read the whole table instead. `sql`: the query, into which the condition is
-    inserted. `column`: the column with the job's id. `wanted`: the jobs' ids.
+    For more than `MOST_ASKED` jobs read the whole table. `sql`: the query; the condition is inserted into it. `column`:
+    the column with the job's id. `wanted`: the jobs' ids.
     """
     if len(wanted) > MOST_ASKED:
         return db.execute(sql.format(""))
@@ -114,5 +114,5 @@ def _specs(db: sqlite3.Connection, wanted: set[str]) -> dict[str, JobSpec]:
                 with contextlib.suppress(Malformed):  # skip only the specification that is damaged
                     found[job] = json_as(spec, JobSpec)
     except sqlite3.Error:
-        pass  # a page of the database is damaged; use the specifications that were read before
+        pass  # a page of the database is damaged: use the specifications read so far
     return found

@@ -1,4 +1,4 @@
-"""Finds the job that a user names by its id, its name, or the platform's id."""
+"""Finds a job by its id, its name, or its id on the platform."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ class _Known(Protocol):
 K = TypeVar("K", bound=_Known)
 
 
-#: The user names no job, which means the newest one.
+#: Stands for the newest job, because the user names none.
 LAST = ""
-#: Minimum length of a part of an id that a user may type in place of the whole id. A shorter text is more likely a
-#: mistyped name.
+#: Users may type a part of an id with at least this many letters. A shorter text is probably a mistyped name.
 _LEAST_LETTERS = 4
 _NAMED = 4
 
 
 def find(survey: Survey, job: str) -> JobView:
-    """Find a job: by this id, or else the newest with this name, or else the newest with this id on its platform.
+    """Find the job with this id, or else the newest with this name, or else the newest with this id on its platform.
 
-    `LAST` finds the newest job. If nothing else fits, a unique part of an id is accepted: its start, or the part after
-    its last hyphen. Raises `BadUsage` with the most similar names and ids if no job matches.
+    `LAST` finds the newest job. If nothing else fits, a unique part of an id does: its start, or the part after its
+    last hyphen. Raises `BadUsage`, with the most similar names and ids, if no job matches.
     """
     if job == LAST and survey.jobs:
         return survey.jobs[0]
@@ -74,8 +73,8 @@ def find(survey: Survey, job: str) -> JobView:
 
 
 def _of_part(survey: Survey, part: str) -> JobView | None:
-    """Return the only job whose id begins with `part`, or ends with it after the last hyphen. Return None if there is
-    none. Raises `BadUsage` if there are several.
+    """Return the only job whose id begins with `part`, or ends with it after the last hyphen; None if there is none.
+    Raises `BadUsage` if there are several.
     """
     if len(part) < _LEAST_LETTERS:
         return None
@@ -91,25 +90,21 @@ def _of_part(survey: Survey, part: str) -> JobView | None:
 
 
 def of_id(jobs: Iterable[K], number: str) -> list[K]:
-    """Return the jobs that have this id on a platform, the newest first. One batch script may run several
-    jobs in turn.
-    """
+    """Return the jobs with this id on a platform, the newest first. One batch script may run several jobs in turn."""
     found = [job for job in jobs if job.platform is not None and job.platform.id == number]
     return sorted(found, key=lambda job: job.created, reverse=True)
 
 
 def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
-    """Return the platform ids of those tasks of a job array that have run, in order: `42_0`, `42_1` for
-    the array `42`.
-    """
+    """Return the platform ids of the started tasks of a job array, in order: `42_0`, `42_1` for the array `42`."""
     ids = {job.platform.id for job in jobs if job.platform is not None and job.platform.id.startswith(f"{array}_")}
     return sorted(ids, key=lambda task: (len(task), task))
 
 
 def runs_of(home: Path, job: PlatformJob) -> list[OwnerInfo]:
-    """Return the owners of the jobs under `home` that have this id on the platform, the newest first.
+    """Return the owners of the jobs under `home` with this id on the platform, the newest first.
 
-    The owners are read from the jobs' directories. So a job that the platform has restarted finds its earlier runs.
+    They are read from the jobs' directories, so that a restarted job finds its earlier runs.
     """
     try:
         directories = list((home / "jobs").iterdir())

@@ -1,6 +1,6 @@
 """Chooses old jobs, and removes them from the state directory and the journal.
 
-A job is never removed if it runs, waits for a restart, or if another machine may hold its lock.
+A job is never removed while it runs or waits for a restart, or if another machine may have its lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DAY_S = 86_400.0
 
 
 class RetentionLimits(Noun, frozen=True, kw_only=True):
-    """Which jobs are kept, counted from the newest. None: no limit."""
+    """The limits on kept jobs, counted from the newest job. None: no limit."""
 
     jobs: int | None = None
     #: Maximum age of a job in days since its end.
@@ -33,7 +33,7 @@ class RetentionLimits(Noun, frozen=True, kw_only=True):
 
 
 class PrunableJob(Noun, frozen=True, kw_only=True):
-    """A job to remove, its disk space in bytes, and the limit because of which it is removed."""
+    """A job to remove, its disk space in bytes, and the limit that it exceeds."""
 
     view: JobView
     size_bytes: int
@@ -41,7 +41,7 @@ class PrunableJob(Noun, frozen=True, kw_only=True):
 
 
 class PruneResult(Noun, frozen=True, kw_only=True):
-    """The removed jobs, and those that could not be removed, as (job id, reason)."""
+    """The removed jobs, and the jobs that could not be removed, as (job id, reason)."""
 
     gone: tuple[PrunableJob, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
@@ -54,16 +54,15 @@ class PruneResult(Noun, frozen=True, kw_only=True):
 def beyond(home: Path, jobs: Sequence[JobView], keep: RetentionLimits, now: float) -> list[PrunableJob]:
     """Return the jobs that exceed the limits `keep`, the oldest first.
 
-    Jobs that have not ended count towards the limits, but are never returned. Directories are measured only if
+    Jobs that have not ended count towards the limits, but are not returned. Directories are measured only if
     `keep.size_bytes` is set.
 
-    jobs: all jobs, the newest first.
-    now: seconds since the epoch.
+    jobs: all jobs, the newest first. now: seconds since the epoch.
     """
     found = []
     taken = 0
     for place, view in enumerate(jobs):
-        # Also measure a job that has not ended, because its disk space counts towards the limit.
+        # A job that has not ended is measured too, because its disk space counts towards the limit.
         size = size_of(job_dir(home, view.id)) if keep.size_bytes is not None else 0
         taken += size
         if view.state is not JobState.ENDED:
@@ -137,7 +136,7 @@ def size_of(directory: Path) -> int:
 
 
 def _in_use(directory: Path) -> str:
-    """Return why the job with this directory must be kept. Return "" if it may be removed."""
+    """Return why this directory's job must be kept; "" if it may be removed."""
     match life_of(directory):
         case OwnerLiveness.ALIVE:
             return "a supervisor holds it"
@@ -148,7 +147,7 @@ def _in_use(directory: Path) -> str:
 
 
 def _remove(directory: Path) -> str:
-    """Remove a job's directory while holding the job's lock. Return why this failed, or ""."""
+    """Remove a job's directory under the job's lock. Return why that failed, or ""."""
     try:
         if directory.is_symlink():
             return "its directory is a link"
@@ -187,7 +186,7 @@ def _locked(directory: Path) -> int | None:
 
 
 def _forget(db: object, job: str) -> None:
-    """Remove the job from the journal. The database's file does not shrink, but SQLite reuses the pages. Raises
+    """Remove the job from the journal. The database file keeps its size, but SQLite reuses the pages. Raises
     `Unusable`.
     """
     assert isinstance(db, sqlite3.Connection)
@@ -201,14 +200,14 @@ def _forget(db: object, job: str) -> None:
 
 
 def _naming(home: Path, jobs: Sequence[str], devices: Mapping[str, str] | None) -> dict[str, str]:
-    """Return job id → why it must be kept, for the jobs whose report names one of the devices."""
+    """Return job id → why the job must be kept, for the jobs whose reports name one of the devices."""
     if not devices:
         return {}
     found: dict[str, str] = {}
     try:
         db = open_for_reading(home)
     except Unusable:
-        # the reports cannot be read, so keep all these jobs
+        # The reports cannot be read, so keep all these jobs.
         return dict.fromkeys(jobs, "a device that is HELD or ISOLATED")
     if db is None:
         return {}

@@ -1,7 +1,7 @@
 """Lists jobs from the journal and the job directories, without blocking any writer.
 
-The journal is the main source. A job's directory alone (its lock file, its `report.json`) also suffices, so a job is
-listed even if the journal could not be written while the job ran.
+The journal is the main source. But a job's directory alone (its lock file, its `report.json`) suffices too, so a job is
+listed even if the journal could not be written.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 class JobState(enum.StrEnum):
     RUNNING = "running"
-    #: The platform will start the job again. Until then the job has no owner.
+    #: The platform will start the job again. The job has no owner until then.
     QUEUED = "queued"
     ENDED = "ended"
-    #: The owner ran on another machine, so this machine cannot tell whether the job still runs.
+    #: The owner ran on another machine, so this machine cannot know whether the job still runs.
     OUT_OF_SIGHT = "out of sight"
 
 
@@ -57,7 +57,7 @@ class JobView(Noun, frozen=True, kw_only=True):
     code: int | None = None
     phrase: str | None = None
     attempts: int = 0
-    #: The names that the job's platform uses for the job; None: no platform has started it.
+    #: The platform's names for the job; None: no platform has started it.
     platform: PlatformJob | None = None
     #: Why the job waits for the platform to start it again; empty: it does not wait.
     queued: str = ""
@@ -76,8 +76,8 @@ class _LastReport(Noun, frozen=True, kw_only=True):
 
 
 class Survey(Noun, frozen=True, kw_only=True):
-    """All jobs of a state directory, the newest first. `trouble`: the failure of the journal, if any. `newly_lost`: the
-    reports of jobs that were just closed as lost.
+    """All jobs of a state directory, the newest first. `trouble`: the journal's failure, if any. `newly_lost`: the
+    reports of jobs that were closed as lost just now.
     """
 
     home: Path
@@ -87,7 +87,7 @@ class Survey(Noun, frozen=True, kw_only=True):
 
 
 class JobDetail(Noun, frozen=True, kw_only=True):
-    """All records of one job. `report` is None while the job runs, and `attempts` has the ended attempts."""
+    """All records of one job. `report`: None while the job runs. `attempts`: the ended attempts."""
 
     view: JobView
     report: JobReport | None
@@ -105,7 +105,7 @@ def reconcile(
 ) -> Survey:
     """List every job under `home`, and record the end of each job whose owner has died.
 
-    No failure of the journal raises an exception. Then the jobs are read from their directories, and the result reports
+    A failure of the journal raises no exception. The jobs are then read from their directories, and the result reports
     the failure.
 
     explain: makes the report for a lost job that has none.
@@ -145,7 +145,7 @@ def reconcile(
 
 
 def look(home: Path) -> Survey:
-    """List every job under `home`, and write nothing: jobs whose owner has died are not closed."""
+    """List every job under `home` without writing. A job whose owner has died is not closed."""
     jobs, trouble = _read_jobs(home)
     return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble)
 
@@ -155,7 +155,7 @@ def _newest_first(jobs: Mapping[str, JobView]) -> tuple[JobView, ...]:
 
 
 def detail(survey: Survey, view: JobView) -> JobDetail:
-    """Return all records of one job, from the journal, else from the job's directory."""
+    """Return all records of one job from the journal, or else from the job's directory."""
     report: JobReport | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     with_db = _open_quietly(survey.home)
@@ -186,16 +186,16 @@ def last_reports(home: Path, views: Sequence[JobView]) -> dict[str, ExitReport]:
             if row and row[0]:
                 found[view.id] = json_as(row[0], _LastReport).report
     except (sqlite3.Error, Malformed, TypeError):
-        pass  # ignore the error: the rows of the other jobs then only show the class of their failure
+        pass  # ignore the error: the other jobs' rows then show only the class of their failure
     finally:
         db.close()
     return found
 
 
 def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
-    """Yield the job's events in order, as (time, event). Yield none if the journal does not have the job.
+    """Yield the job's events in order, as (time, event); none if the journal does not have the job.
 
-    Stops at the first damaged event.
+    Stop at the first damaged event.
     """
     return ((now, event) for _, now, event in events_after(home, job_id, 0))
 
@@ -248,8 +248,8 @@ def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
 
 
 def _as_it_stands(home: Path, view: JobView) -> JobView:
-    """Return the view of a job without a recorded end, with the state that its owner's lock shows: running, queued,
-    or out of sight (on another machine).
+    """Return the view of a job without a recorded end. Its state follows from its owner's lock: running, queued, or out
+    of sight (on another machine).
     """
     directory = job_dir(home, view.id)
     life = life_of(directory)
@@ -273,7 +273,7 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
         state = JobState.RUNNING if row[5] is None else JobState.ENDED
         known = dict(zip(names, row, strict=False))
         try:
-            # Skip a row on a damaged page. Its job is then listed from the job's directory.
+            # Skip a row on a damaged page. The job is then listed from its directory.
             view = convert({**known, "outcome": row[6] or None, "state": state, "attempts": row[9]}, JobView)
             if row[10]:
                 view = msgspec.structs.replace(view, platform=json_as(row[10], _Spec).platform)
@@ -291,10 +291,10 @@ def _names_a_directory(job_id: str) -> bool:
 
 
 def _from_directory(home: Path, directory: Path) -> JobView | None:
-    """Return the view of a job that is not in the journal. Return None if its directory cannot be read."""
+    """Return the view of a job that the journal does not have; None if its directory cannot be read."""
     supervisor = read_owner(directory)
-    # Read only a report in the job's own directory. If the owner had to write it elsewhere, because the disk was full,
-    # the job counts as not ended, and closing it copies the report to its directory.
+    # Read only a report in the job's directory. If the disk was full and the owner wrote it elsewhere, the job counts
+    # as not ended; closing it copies the report to its directory.
     report = report_file.read_in_place(home, directory.name)
     if supervisor is None and report is None:
         return _of_note(directory)
@@ -317,9 +317,7 @@ def _from_directory(home: Path, directory: Path) -> JobView | None:
 
 
 def _of_note(directory: Path) -> JobView | None:
-    """Return the view of a job whose owner is on another machine, made from the note that an agent on this machine
-    wrote.
-    """
+    """Return the view of a job with an owner on another machine, from the note of an agent on this machine."""
     note = note_in(directory)
     if note is None or note.job_id != directory.name or wrong_time(note.began):
         return None
@@ -350,8 +348,8 @@ def _is_gone(home: Path, view: JobView) -> bool:
         case OwnerLiveness.DEAD:
             return True
         case OwnerLiveness.UNKNOWN:
-            # The job's directory was removed by hand. If a process with the owner's pid exists, assume that the job
-            # runs, although that process may be another one by now.
+            # The job's directory was removed by hand. If a process has the owner's pid, assume that the job runs,
+            # although the process may be another one by now.
             return view.host == socket.gethostname() and not Path(f"/proc/{view.pid}").exists()
         case _:
             return False
@@ -368,13 +366,13 @@ def _close(
 ) -> tuple[JobReport, float, bool]:
     """Record the end of a job whose owner has died.
 
-    Return the report, the time of the job's end, and whether the report was made here because the owner left none.
+    Return the report, the time of the job's end, and whether this call made the report because the owner left none.
     `explain`, `ending`, `end_left`, `dropped`: as for `report_of_loss`.
     """
     supervisor = read_owner(job_dir(home, view.id))
-    if supervisor is None or supervisor.job_id != view.id:  # the lock file is missing, or of another job
+    if supervisor is None or supervisor.job_id != view.id:  # the lock file is missing, or belongs to another job
         supervisor = OwnerInfo(job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created)
-    # The job may have ended normally without an end in the journal, if its owner could not write to the journal.
+    # If its owner could not write to the journal, a job may have ended normally without an end in the journal.
     left = report_file.read(home, view.id)
     if left is not None:
         ended = _end_of(left, view)
@@ -386,7 +384,7 @@ def _close(
     db = _open_quietly(home)
     if db is not None:
         try:
-            # The owner may have recorded the job's end since the list of jobs was read.
+            # The owner may have recorded the job's end after the list of jobs was read.
             finished, attempts = _stored(db, view.id)
         finally:
             db.close()
@@ -409,17 +407,17 @@ def _close(
     try:
         report_file.write(home, report)
     except OSError:
-        # the report is in the journal; if it could not be written there either, the next call closes the job again
+        # The report is in the journal. If that failed too, the next call closes the job again.
         pass
     return report, ended, True
 
 
 def _bring_home(home: Path, report: JobReport) -> None:
-    """Copy a report that the owner had to write elsewhere to the job's own directory, if that is writable again."""
+    """Copy a report that the owner wrote elsewhere to the job's directory, if that is writable again."""
     try:
         report_file.write(home, report)
     except OSError:
-        # the disk is still full, so the report stays where it is, and `report_file.read` finds it there
+        # The disk is still full, so the report stays elsewhere, and `report_file.read` finds it there.
         pass
 
 
@@ -437,4 +435,4 @@ def _open_quietly(home: Path) -> sqlite3.Connection | None:
     try:
         return open_for_reading(home)
     except Unusable:
-        return None  # return nothing: the caller has already reported the journal's failure
+        return None  # the caller has already reported the journal's failure

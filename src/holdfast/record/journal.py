@@ -1,8 +1,7 @@
-"""The journal: records every event in the order in which it was handled, so that a replay gives the same actions.
+"""The journal: records every event in the order of handling, so that a replay gives the same actions.
 
 A job must not fail because of its journal. Whatever is wrong with the file (read-only, full, locked, damaged, removed),
-no method raises or blocks for long. Events that cannot be saved stay in memory for a retry, and one message reports the
-failure.
+no method raises or blocks for long. Unsaved events stay in memory for a retry, and one message reports the failure.
 """
 
 from __future__ import annotations
@@ -24,25 +23,23 @@ from holdfast.record.write_backlog import Backlog
 if TYPE_CHECKING:
     import sqlite3
 
-#: The size of the range of sequence numbers that each run of a job has. A later run has higher numbers, so late writes
-#: of an earlier run sort before them.
+#: Each run of a job has a range of this many sequence numbers. A later run has higher numbers, so late writes of an
+#: earlier run sort before them.
 RUN_EVENTS = 1 << 40
 #: Maximum size of the unsaved events in memory, in bytes.
 KEPT_BYTES = 32 * 1024 * 1024
 
 _RETRY_BUSY_MS = 20
 _LAST_BUSY_MS = 1000
-#: Milliseconds that the last write waits for other writers if there is no write-ahead log.
-#:
-#: That is so on a network file system, where only one process can write at a time: the tasks of a job array wait for
-#: each other.
+#: Milliseconds that the last write waits for other writers without a write-ahead log. That is the case on a network
+#: file system, where only one process can write at a time: the tasks of a job array wait for each other.
 _LAST_BUSY_SHARED_MS = 15_000
 _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
 _CHUNK = 500
 
-# Each write changes nothing when it is repeated, because a commit that failed may have been saved after all. This
-# condition also stops a run from writing once a later run has written, whose events have higher numbers.
+# A repeated write changes nothing, because a failed commit may have been saved after all. This condition also stops a
+# run from writing after a later run has written.
 _NOT_TAKEN_OVER = "WHERE NOT EXISTS (SELECT 1 FROM events WHERE job = ? AND seq > ?)"
 _EVENT = f"INSERT OR IGNORE INTO events (job, seq, now, event) SELECT ?, ?, ?, ? {_NOT_TAKEN_OVER}"
 _JOB = "INSERT OR IGNORE INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?)"
@@ -51,7 +48,7 @@ _REOPEN = (
     "UPDATE jobs SET host = ?, pid = ?, ended = NULL, outcome = NULL, code = NULL, phrase = NULL, report = NULL"
     " WHERE id = ?"
 )
-# This statement inserts the job's row if it is missing, because it may never have been saved.
+# This statement also inserts the job's row, because the row may never have been saved.
 _FINISH = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     f" SELECT ?, ?, ?, '', 0, '', ?, ?, ?, ?, ? {_NOT_TAKEN_OVER}"
@@ -59,7 +56,7 @@ _FINISH = (
     " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
 )
 
-# This statement closes a job of another owner, unless that owner has recorded the job's end itself.
+# This statement closes another owner's job, unless that owner has recorded the job's end.
 _CLOSE = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     " VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
@@ -74,8 +71,8 @@ class Journal:
     """One process's access to the journal. Use the object from one thread.
 
     A child that is forked without exec must not use the object, and must end with `os._exit`, because SQLite's
-    connections do not survive a fork. `trouble` is a message about the present failure, or empty. `take_news` returns
-    each change of `trouble` once, for the owner to print.
+    connections do not survive a fork. `trouble`: a message about the present failure, or empty. `take_news` returns
+    each change of `trouble` once, to be printed.
     """
 
     def __init__(self, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> None:
@@ -114,18 +111,16 @@ class Journal:
 
     @property
     def unsaved_bytes(self) -> int:
-        """Total size of the events that are only in memory because the file could not be written, in bytes."""
+        """The total size in bytes of the events in memory that could not be written to the file."""
         return self._unsaved.size
 
     def take_news(self) -> str:
-        """Return messages to print about changes of the journal's state (`trouble`) since the last call. Usually there
-        are none.
-        """
+        """Return the messages about changes of `trouble` since the last call; usually there are none."""
         news, self._news = "; ".join(self._news), []
         return news
 
     def create_job(self, job_id: str, spec: JobSpec, *, now: float, host: str, pid: int) -> None:
-        """Record a new job and its owner. `now`: seconds since the epoch. `pid`: process id of the owner."""
+        """Record a new job and its owner. `now`: seconds since the epoch. `pid`: the owner's process id."""
         self._seqs[job_id] = 0
         self._write(_JOB, (job_id, spec.name, now, host, pid, encode(spec)))
 
@@ -136,16 +131,16 @@ class Journal:
         self._runs[job_id] = run
 
     def begin_run(self, job_id: str, run: int, *, host: str, pid: int) -> None:
-        """Continue a job's journal in a new run. From now on, late writes of earlier runs have no effect.
+        """Continue a job's journal in a new run. Late writes of earlier runs have no effect from now on.
 
-        If the job was closed as lost, it is reopened.
+        A job that was closed as lost is reopened.
         """
         self.of_run(job_id, run)
         self._seqs[job_id] = max(self._last_seq(job_id), run * RUN_EVENTS)
         self._write(_REOPEN, (host, pid, job_id))
 
     def is_taken_over(self, job_id: str) -> bool:
-        """Return whether a later run of the job has written to the journal, so that this run must stop writing."""
+        """Return whether a later run of the job has written to the journal. This run must then stop writing."""
         return self._last_seq(job_id) > self._last_of_run(job_id)
 
     def _last_of_run(self, job_id: str) -> int:
@@ -159,7 +154,7 @@ class Journal:
         self._write(_EVENT, (*row, job_id, self._last_of_run(job_id)))
 
     def holds_faults(self) -> bool:
-        """Return whether the fault log in the same database has any entry, or may have one."""
+        """Return whether the fault log in the same database has, or may have, an entry."""
         import sqlite3
 
         if self._db is None:
@@ -170,7 +165,7 @@ class Journal:
             return "no such table" not in str(error)
 
     def events(self, job_id: str) -> Iterator[tuple[float, Event]]:
-        """Yield the job's events in order, as (time, event), with those that are not saved yet."""
+        """Yield the job's events in order, as (time, event), unsaved ones included."""
         rows: list[tuple[float, bytes]] = []
         if self._db is not None:
             import sqlite3
@@ -192,13 +187,12 @@ class Journal:
     def secure(self) -> str:
         """Flush the journal to the disk. Return why this failed, or "".
 
-        A commit alone reaches only the kernel. This method also synchronises the write-ahead log, which takes some
-        milliseconds.
+        A commit reaches only the kernel. This method also flushes the write-ahead log, which takes some milliseconds.
         """
         self._unsaved.at_once()
         self._flush(everything=True)
         if not self.saved:
-            # Leave out the clause about the consequence, because it only applies to this machine.
+            # Leave out the clause about the consequence, because it is only true for this machine.
             return self.trouble.partition("; ")[0] or f"the journal {self.path} is not complete"
         try:
             log = self.path.with_name(self.path.name + "-wal")
@@ -208,18 +202,20 @@ class Journal:
         return ""
 
     def record_attempt(self, job_id: str, record: AttemptRecord) -> None:
-        """Record an ended attempt: its report, decision and times. A second call for the same attempt replaces them."""
+        """Record an ended attempt: its report, decision and times. A second call for the same attempt replaces the
+        record.
+        """
         row = (job_id, record.attempt, encode(record))
         self._write(_ATTEMPT, (*row, job_id, self._last_of_run(job_id)))
 
     def finish(self, report: JobReport, *, now: float) -> None:
-        """Record the job's final report. From now on the job counts as ended."""
+        """Record the job's final report. The job then counts as ended."""
         last = report.report
         row = (report.job_id, report.name, now, now, report.outcome.value, last.code, last.phrase, encode(report))
         self._write(_FINISH, (*row, report.job_id, self._last_of_run(report.job_id)))
 
     def close_job_of_another(self, report: JobReport, supervisor: OwnerInfo, *, ended: float) -> None:
-        """Record the report on a job whose owner has died, unless the journal already has the end of the job."""
+        """Record the report on a job whose owner has died, unless the journal already has the job's end."""
         last = report.report
         result = (ended, report.outcome.value, last.code, last.phrase, encode(report))
         who = (report.job_id, report.name, supervisor.created, supervisor.host, supervisor.pid)
@@ -229,8 +225,8 @@ class Journal:
         self._write(_CLOSE, (*who, *result))
 
     def close(self) -> None:
-        """Save the remaining events, if that is quick, and close the file. After that `take_news` reports how many
-        events were lost.
+        """Save the remaining events if that is quick, and close the file. `take_news` then reports how many events were
+        lost.
         """
         if self._unsaved and not self._given_up:
             self._unsaved.at_once()
@@ -253,9 +249,7 @@ class Journal:
         return seq + 1
 
     def _last_seq(self, job_id: str) -> int:
-        """Return the highest sequence number of a job in the file, if an earlier process has written events of the job.
-        Return 0 if unknown.
-        """
+        """Return the highest sequence number of a job's events in the file, from earlier processes; 0 if unknown."""
         if self._db is None:
             return 0
         import sqlite3
@@ -283,8 +277,8 @@ class Journal:
     def _keep(self, sql: str, row: _Row) -> None:
         if sql == _EVENT:
             job_id = str(row[0])
-            # If one event of a job was dropped, drop its later events too. A history that ends early still replays
-            # correctly; one with a gap does not.
+            # After a dropped event, drop the job's later events too. A history that ends early replays correctly, but
+            # one with a gap does not.
             if job_id in self._cut_short:
                 return
             if not self._unsaved.keep((sql, row), _size(row)):
@@ -297,9 +291,7 @@ class Journal:
         self._unsaved.keep((sql, row), _size(row), always=True)
 
     def _flush(self, *, everything: bool = False) -> None:
-        """Save waiting events, one chunk per call, unless a write has failed recently. everything: save all chunks in
-        this call.
-        """
+        """Save waiting events, one chunk per call, unless a write has just failed. `everything`: save all chunks."""
         if not self._unsaved or self._given_up or not self._unsaved.due(self._clock()):
             return
         if self._db is None and not self._connect():
@@ -346,9 +338,9 @@ class Journal:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
             except sqlite3.Error:
-                pass  # ignore the error: the database connection is broken too, and is dropped below
+                pass  # ignore the error: the connection is broken too, and is dropped below
             self._wait_for_locks(_RETRY_BUSY_MS)
-            # Keep the connection if another process only held a lock. After any other failure the connection's state is
+            # Keep the connection if another process only had a lock. After any other failure the connection is
             # unreliable.
             if trouble.ailment is not DatabaseTrouble.BUSY:
                 self._drop_connection()
@@ -371,7 +363,7 @@ class Journal:
         try:
             self._db.execute(f"PRAGMA busy_timeout = {ms}")
         except sqlite3.Error:
-            pass  # ignore the error: the database connection is broken, which the next write reports
+            pass  # ignore the error: the connection is broken, and the next write reports that
 
     def _has_log(self) -> bool:
         return self.path.with_name(f"{self.path.name}-wal").exists()
@@ -384,7 +376,7 @@ class Journal:
         try:
             self._db.close()
         except sqlite3.Error:
-            pass  # ignore a failed checkpoint; the next process that opens the file makes it
+            pass  # ignore a failed checkpoint, because the next process that opens the file makes it
         self._db = None
 
 

@@ -1,6 +1,6 @@
 """The time zone of times that are printed on a terminal: this machine's zone, or UTC on request.
 
-The environment variable `TZ` is not changed for this, because the user's workers would inherit it.
+It does not change the variable `TZ`, because the user's workers would inherit that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def use_utc(wanted: bool = True) -> None:
 
 
 def local(at: float) -> float:
-    """Return local time minus UTC, in seconds, at the time `at`. Return 0 if `at` is out of range.
+    """Return local time minus UTC in seconds, at the time `at`; 0 if `at` is out of range.
 
     `at`: seconds since the epoch.
     """

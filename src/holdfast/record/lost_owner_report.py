@@ -1,4 +1,4 @@
-"""Makes the report on a job whose owner died without one, with evidence from the journal and files."""
+"""Builds the report on a job whose owner died without one, with evidence from the journal and files."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _SHOWN_EVENTS = 5
 
 
 class OwnerEnd(Noun, frozen=True, kw_only=True):
-    """How an owner ended, as reported by the process that reaped it."""
+    """How an owner ended, from the process that reaped it."""
 
     pid: int
     signal: int
     #: When the owner ended, in seconds since the epoch.
     at: float
-    #: The OOM kill that the control group has counted, if it explains a SIGKILL; else None.
+    #: The control group's OOM kill, if it explains a SIGKILL; else None.
     memory_kill: MemoryKill | None = None
 
 
-#: A function that makes the report on a dead owner: `explain.lost_owner.explain_lost_owner`, passed in by the caller.
+#: A function that builds the report on a dead owner; the caller passes in `explain.lost_owner.explain_lost_owner`.
 ExplainLoss = Callable[[LostOwner], ExitReport]
 
 
@@ -101,8 +101,8 @@ def _found(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> LostOwner:
-    """Collect the evidence about the dead owner. Kill remaining workers that no guard has killed. The parameters are
-    those of `report_of_loss`.
+    """Collect the evidence about the dead owner. Kill remaining workers, if no guard has. The parameters are those of
+    `report_of_loss`.
     """
     died_at = last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
@@ -137,7 +137,7 @@ def _found(
 
 
 def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
-    """Return the time of the last event or of the last log line, whichever is later. Workers die with their owner, so
+    """Return the time of the last event or of the last log line, the later of the two. Workers die with their owner, so
     their logs show when it lived.
     """
     signs = [supervisor.created, *(at for at, _ in events[-1:])]
@@ -150,7 +150,7 @@ def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, E
 
 
 def attempt_of(event: Event) -> int:
-    """Return the number of the attempt to which an event belongs; 0: it belongs to none."""
+    """Return the number of an event's attempt; 0: none."""
     match event:
         case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound():
             return event.attempt
@@ -201,9 +201,7 @@ def _words(event: Event) -> str:
 
 
 def _survivors(job_id: str) -> list[tuple[int, str]]:
-    """Return (pid, command) of this user's processes on this machine whose environment shows that they belong to the
-    job.
-    """
+    """Return (pid, command) of this user's processes on this machine that belong to the job by their environment."""
     mark = f"HOLDFAST_JOB={job_id}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):

@@ -1,6 +1,6 @@
-"""The note with the owner's address. The owner and each agent of a multi-node job write one into the job's directory.
+"""The note with the owner's address. In a multi-node job the owner and each agent write one into the job's directory.
 
-The note lets a command on any node find the owner. It contains no secret, only the path of the key file.
+With the note a command on any node finds the owner. It contains no secret, only the path of the key file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OwnerAddress(Noun, frozen=True, kw_only=True):
     machine: str
     #: The host name of the owner's machine.
     owner: str
-    #: The address at which this node reaches the owner.
+    #: The address by which this node reaches the owner.
     host: str
     port: int
     #: When the note was written, in seconds since the epoch.
@@ -45,21 +45,21 @@ def write_owner_address(directory: Path, said: OwnerAddress) -> None:
 
 
 def read_owner_address(home: Path, job: str) -> OwnerAddress | None:
-    """Return the address at which this machine reaches the owner of a job. `job`: the job's id; or its name, which
-    means the newest job of that name.
+    """Return the address by which this machine reaches a job's owner. `job`: the job's id, or its name, which means the
+    newest job of that name.
     """
     places = (f"jobs/*/{NOTE_NAME}", f"jobs/*/nodes/*/{NOTE_NAME}")
     found = [said for each in places for said in _notes(home.glob(each))]
     of_job = [said for said in found if said.job_id == job] or [said for said in found if said.name == job]
     here = os.uname().nodename
-    # A shared state directory has notes of other machines too. Prefer the note of this machine. Skip a loopback address
-    # in another machine's note, because this machine cannot reach it.
+    # A shared state directory has other machines' notes too. Prefer this machine's note. Skip a loopback address of
+    # another machine, because this machine cannot reach it.
     usable = [said for said in of_job if said.machine == here or not said.host.startswith("127.")]
     return max(usable, key=lambda said: (said.job_id, said.machine == here), default=None)
 
 
 def note_in(job_dir: Path) -> OwnerAddress | None:
-    """Return one of the agents' notes in a job's directory; None: no agent has written one."""
+    """Return a note of one of the agents in a job's directory; None: there is none."""
     return next(_notes(job_dir.glob(f"nodes/*/{NOTE_NAME}")), None)
 
 
@@ -68,4 +68,4 @@ def _notes(paths: Iterable[Path]) -> Iterator[OwnerAddress]:
         try:
             yield json_as(read_file(path, _MOST_BYTES), OwnerAddress)
         except (OSError, Malformed):
-            continue  # skip a note that is incomplete because it is being written, or comes from another version
+            continue  # skip a note that is being written, or comes from another version

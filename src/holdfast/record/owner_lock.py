@@ -1,7 +1,7 @@
-"""The owner's lock, which shows whether a job's owner is alive: an exclusive `flock` on a file in the job's directory.
+"""The owner's lock, an exclusive `flock` on a file in the job's directory. It shows whether the job's owner is alive.
 
-The owner holds the lock for its whole life. A process id can be reused and a heartbeat can be late, but the kernel
-releases a lock as soon as its holder dies, whatever the cause.
+The owner has the lock for its whole life. A process id can be reused and a heartbeat can be late, but the kernel
+releases a dead process's lock at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_LOCK_BYTES = 64 * 1024
 
 
 class OwnerInfo(Noun, frozen=True, kw_only=True):
-    """The contents of the lock file, which identify a job and its owner even without the journal."""
+    """The contents of the lock file. They identify a job and its owner even without the journal."""
 
     job_id: str
     name: str
@@ -38,11 +38,11 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     boot_id: str = ""
     #: The path of the job's report if it could not be written to the job's directory; else empty.
     report: str = ""
-    #: The names that the job's platform uses for the job; None: no platform has started it.
+    #: The platform's names for the job; None: no platform has started it.
     platform: PlatformJob | None = None
     #: How often the platform had started the job before this owner's run.
     run: int = 0
-    #: Why this owner, at its end, asked the platform to start the job again; empty: it did not.
+    #: Why this owner, at its end, requested another run from the platform; empty: it did not.
     queued: str = ""
 
 
@@ -52,18 +52,18 @@ class OwnerLiveness(enum.Enum):
     ALIVE = enum.auto()
     #: The owner's lock is free, because the owner's process has ended.
     DEAD = enum.auto()
-    #: The owner ran on another machine, so a lock that is free on this machine proves nothing.
+    #: The owner ran on another machine, so a free lock on this machine proves nothing.
     OUT_OF_SIGHT = enum.auto()
     #: The job's directory has no lock file.
     UNKNOWN = enum.auto()
 
 
 class OwnerLock:
-    """The owner's lock, held by this process. It is released when `fd` is closed, or when all processes that have it
-    open have died.
+    """The owner's lock of this process. It is released when `fd` is closed, or when all processes with the file open
+    have died.
 
-    Exec closes the descriptor. A child that is forked without exec must close it. Otherwise the job would seem to have
-    an owner as long as the child lives.
+    An exec closes the descriptor. A forked child without an exec must close it, because the job would otherwise seem to
+    have an owner while the child lives.
     """
 
     def __init__(self, fd: int, supervisor: OwnerInfo) -> None:
@@ -96,12 +96,12 @@ class OwnerLock:
 
     def note_report(self, path: Path) -> None:
         """Record the report's path in the lock file. This works even on a full disk, because the file already has its
-        block on the disk.
+        block.
         """
         self._note(msgspec.structs.replace(self.supervisor, report=str(path)))
 
     def note_queued(self, reason: str) -> None:
-        """Record why the platform will start the job again after this owner's end; empty: it will not."""
+        """Record why the platform will start the job again after this owner; empty: it will not."""
         self._note(msgspec.structs.replace(self.supervisor, queued=reason))
 
     def _note(self, supervisor: OwnerInfo) -> None:
@@ -109,8 +109,8 @@ class OwnerLock:
         try:
             os.pwrite(self.fd, encode(self.supervisor) + b"\n", 0)
         except OSError:
-            # Ignore the error: some full file systems refuse even this write, and the path has already been printed for
-            # the user.
+            # Ignore the error: some full file systems refuse even this write, and the terminal has already shown the
+            # path.
             pass
 
     def release(self) -> None:
@@ -138,7 +138,7 @@ def read_owner(job_dir: Path) -> OwnerInfo | None:
 
 
 def life_of(job_dir: Path) -> OwnerLiveness:
-    """Determine from the lock whether the job's owner is alive. The function never blocks and never writes."""
+    """Return from the lock whether the job's owner is alive. This never blocks and never writes."""
     try:
         fd = open_file(job_dir / LOCK_NAME, os.O_RDONLY)
     except OSError:
@@ -148,7 +148,7 @@ def life_of(job_dir: Path) -> OwnerLiveness:
     except BlockingIOError:
         return OwnerLiveness.ALIVE
     except OSError:
-        # The lock could not be tested: some network file systems do not support locks.
+        # The lock could not be tested, because some network file systems have no locks.
         return OwnerLiveness.OUT_OF_SIGHT
     finally:
         os.close(fd)

@@ -27,7 +27,7 @@ def last_round(home: Path, job_id: str) -> ChecksTaken | None:
     try:
         db = open_for_reading(home)
     except Unusable:
-        return None  # return nothing: the caller has already reported the journal's failure
+        return None  # the caller has already reported the journal's failure
     if db is None:
         return None
     try:
@@ -37,7 +37,7 @@ def last_round(home: Path, job_id: str) -> ChecksTaken | None:
 
 
 def last_round_in(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
-    """Return the last round of checks that an open journal has of the job; None if it has none."""
+    """Return a job's last round of checks in an open journal; None if there is none."""
     try:
         row = db.execute(_LAST, (job_id,)).fetchone()
         event = decode_event(row[0]) if row else None
@@ -71,7 +71,7 @@ def check_states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
                 taken = last_round_in(db, view.id)
                 found[view.id] = (taken.state if taken else CheckState.CHECKING).value
     except sqlite3.Error:
-        return found  # this SQLite lacks its JSON functions: leave the remaining jobs without a state
+        return found  # this SQLite lacks JSON functions, so the remaining jobs get no state
     finally:
         db.close()
     return found

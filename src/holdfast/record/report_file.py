@@ -1,7 +1,7 @@
 """Writes and reads `report.json`: the job's final report in the schema `holdfast.report/1`.
 
-The keys are in the order in which people look for them. Keys that were added later are at the end of their object. The
-meaning of a key never changes.
+The keys are in the order of their use to readers, and later keys are at the end of their object. The meaning of a key
+never changes.
 """
 
 from __future__ import annotations
@@ -89,9 +89,7 @@ def last_of(attempts: Sequence[AttemptRecord]) -> ChecksTaken | None:
 
 
 def exit_report_object(report: ExitReport) -> dict[str, Any]:
-    """Convert an attempt's explanation for `holdfast explain --json`: as in report.json, but without the keys about the
-    job.
-    """
+    """Convert an attempt's explanation for `holdfast explain --json`: like report.json without the keys about the job."""
     if report.code == 0:
         outcome = Outcome.SUCCEEDED
     elif report.blame is Blame.OPERATOR:
@@ -102,7 +100,7 @@ def exit_report_object(report: ExitReport) -> dict[str, Any]:
 
 
 def from_json_object(data: dict[str, Any]) -> JobReport:
-    """Parse a job's report from JSON. Raises `Malformed` with the name of a wrong key, and for another schema."""
+    """Parse a job's report from JSON. Raises `Malformed`, with the key's name, for a wrong key or another schema."""
     if data.get("schema") != SCHEMA:
         raise Malformed(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
     job = convert(data.get("job"), _StoredReport)
@@ -125,7 +123,7 @@ def _times(attempts: list[AttemptRecord]) -> Iterator[float]:
 
 
 def next_command(report: JobReport) -> str:
-    """Return a command with which the user can see more about the job's failure."""
+    """Return a command that shows the user more about the job's failure."""
     first = report.report.first
     if first is None:
         return f"holdfast show {report.job_id}"
@@ -157,8 +155,7 @@ def _bytes_of(report: JobReport) -> bytes:
 
 
 def read(home: Path, job_id: str) -> JobReport | None:
-    """Return the job's report from its own directory, or else from the path at which the owner had to write it because
-    the disk was full.
+    """Return the job's report from its directory, or else from the path that the owner used because the disk was full.
 
     Return None if neither exists.
     """
@@ -166,14 +163,14 @@ def read(home: Path, job_id: str) -> JobReport | None:
 
 
 def read_in_place(home: Path, job_id: str) -> JobReport | None:
-    """Return the job's report from the job's own directory only. Return None if it cannot be read there."""
+    """Return the job's report from the job's directory; None if it cannot be read there."""
     return _read_report(job_dir(home, job_id) / FILE_NAME, job_id)
 
 
 def _elsewhere(home: Path, job_id: str) -> JobReport | None:
-    """Return the report at the path that the lock file names.
+    """Return the report at the path in the lock file.
 
-    The owner wrote it there because the disk of the job's directory was full.
+    The owner wrote it there because the job directory's disk was full.
     """
     supervisor = read_owner(job_dir(home, job_id))
     return _read_report(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None

@@ -1,6 +1,6 @@
 """Reads rotated logs: `stderr.log` is the current file, `stderr.log.1` the one before it, and so on.
 
-Readers open all files before they read, because a rotation renames files, but does not affect open files.
+Readers open all files before they read, because a rotation renames files but leaves open files alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import BinaryIO
 from holdfast.safe_files import opened
 
 MOST_PIECES = 1000
-#: Size of the blocks in which a log is read backwards, in bytes. A log may have gigabytes.
+#: A log is read backwards in blocks of this many bytes, because it may have gigabytes.
 BLOCK_BYTES = 1 << 20
 
 #: A position in a log: (inode number of the file, byte offset in the file).
@@ -30,7 +30,7 @@ def older(path: str | Path, number: int) -> str:
 def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
     """Open all files of a log. Yield (inode number, file), the oldest first. Raises OSError if there are none.
 
-    No link is followed: a worker could have put it there, and the reader may be root.
+    No link is followed, because a worker could have created it, and the reader may be root.
     """
     with ExitStack() as stack:
         found: dict[int, BinaryIO] = {}
@@ -45,10 +45,10 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
                 missing += 1
                 if missing > 1:
                     break
-                continue  # a rotation in progress has renamed the file of this number to the next number
+                continue  # a rotation has just renamed the file of this number to the next number
             missing = 0
-            # A rotation may rename files between two calls of open. A file that is already open is then found again
-            # under its next name.
+            # A rotation may rename files between two calls of open. The second call then finds an open file again under
+            # its next name.
             found.setdefault(os.fstat(file.fileno()).st_ino, file)
         if not found:
             raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
@@ -104,7 +104,7 @@ def tail_start(file: BinaryIO, lines: int) -> int:
         file.seek(at)
         block = file.read(size)
         found = len(block)
-        # The newline at the end of the file begins no further line.
+        # The newline at the end of the file begins no new line.
         if at + size == end and block.endswith(b"\n"):
             found -= 1
         while (found := block.rfind(b"\n", 0, found)) >= 0:

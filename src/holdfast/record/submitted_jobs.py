@@ -1,6 +1,6 @@
 """Records jobs that were submitted to a platform's queue and have not started.
 
-The platform knows them too, but only answers while its server is up. A waiting job has no directory yet.
+The platform knows them too, but its server may be down. A waiting job has no directory yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST = 10_000
 
 
 class SubmissionRecord(Noun, frozen=True, kw_only=True):
-    """One job that was submitted. The file of this record is removed after the platform has forgotten the job."""
+    """One submitted job. The record's file is removed after the platform has forgotten the job."""
 
     platform: PlatformJob
     name: str
@@ -36,7 +36,7 @@ class SubmissionRecord(Noun, frozen=True, kw_only=True):
 
 
 def keep_job_file(home: Path, name: str, text: bytes) -> Path:
-    """Save a permanent copy of a job file. The copy's name depends on the content. Raises OSError."""
+    """Save a permanent copy of a job file, under a name that depends on its content. Raises OSError."""
     path = job_file_place(home, name, text)
     make_private_dir(path.parent)
     if not path.exists():
@@ -67,13 +67,13 @@ def read_submissions(home: Path) -> Iterator[SubmissionRecord]:
         try:
             found = json_as(read_file(file, _MOST_BYTES), SubmissionRecord)
         except (OSError, Malformed):
-            continue  # skip a file that is incomplete because it is being written, or comes from another version
+            continue  # skip a file that is being written, or comes from another version
         if not wrong_time(found.at):
             yield found
 
 
 def remove_submission(home: Path, platform: PlatformJob) -> None:
-    """Remove the record of a job that has started, or that will never start."""
+    """Remove the record of a job that has started or never will."""
     try:
         _place(home, platform).unlink(missing_ok=True)
     except OSError:

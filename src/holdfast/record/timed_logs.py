@@ -1,7 +1,7 @@
 """Reads logs with the times of their lines. The times of `stdout.log` are beside it in `stdout.times`.
 
-Both files are read in blocks, because they may be large. No file stays open between two blocks, because a job may have
-thousands of logs.
+Both files may be large, so they are read in blocks. A job may have thousands of logs, so no file stays open between two
+blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _READ_BYTES = 1024 * RECORD_BYTES
 
 
 class Span(Noun, frozen=True, kw_only=True):
-    """Consecutive lines of a log with the same time, or a part of a line that is longer than a block."""
+    """Consecutive lines of a log with the same time. A line longer than a block is split into several spans."""
 
     #: When the lines were read from the worker, in seconds since the epoch; None: not recorded.
     at: float | None
@@ -37,7 +37,7 @@ class Times:
         self.count = max(0, size - HEAD_BYTES) // RECORD_BYTES
 
     def around(self, byte: int) -> tuple[float | None, Iterator[tuple[int, float]]]:
-        """Return when the byte at this offset of the log was read from the worker, and the records for later bytes."""
+        """Return when the byte at this offset of the log was read from the worker, and the records of later bytes."""
         behind = self._first(lambda at, moment: at > byte)
         return next(self._from(behind - 1))[1] if behind else None, self._from(behind)
 
@@ -51,7 +51,7 @@ class Times:
     def _first(self, fits: Callable[[int, float], bool]) -> int:
         """Return the number of the first record for which `fits` is true, by binary search.
 
-        If `fits` is true for a record, it must be true for all later records.
+        `fits` must be true for all later records too.
         """
         low, high = 0, self.count
         while low < high:
@@ -65,7 +65,7 @@ class Times:
     def _from(self, number: int) -> Iterator[tuple[int, float]]:
         while self._file is not None and number < self.count:
             self._file.seek(HEAD_BYTES + number * RECORD_BYTES)
-            # Read one record first, because a binary search needs no more. If more are wanted, read whole blocks.
+            # Read one record first, because a binary search needs no more. Then read whole blocks.
             found = records(self._file.read(RECORD_BYTES)) or [(0, 0.0)]
             yield from found
             number += 1
@@ -87,12 +87,12 @@ def timed_pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO, Times]]
             try:
                 file = stack.enter_context(opened(older(where, number) if number else where, link=False))
             except OSError:
-                continue  # skip: this file of the log has no times, or a rotation is in progress
+                continue  # skip: this file has no times, or a rotation has just begun
             inode = inode_in(file.read(HEAD_BYTES))
             if inode is not None:
                 times.setdefault(inode, file)
         if not times.keys() & {inode for inode, _ in found}:
-            # The log's directory was copied, so its files have new inode numbers. Match logs and times by their order.
+            # The directory was copied, so its files have new inode numbers. Match logs and times by their order.
             times = dict(zip((inode for inode, _ in reversed(found)), times.values(), strict=False))
         yield [(inode, file, Times(times.get(inode))) for inode, file in found]
 
@@ -117,7 +117,7 @@ def since_mark(path: str | Path, moment: float) -> Mark:
                 continue
             if byte:
                 file.seek(byte - 1)
-                # This byte may be inside a line that began earlier, so go to the next line.
+                # This byte may be in the middle of a line, so go to the next line.
                 byte += len(file.readline(1 << 20)) - 1
             return inode, byte
         inode, file, _ = found[-1]
@@ -158,7 +158,7 @@ def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: boo
                 lines = data[: data.rfind(b"\n") + 1]
                 if not lines and over:
                     break
-                data = lines or data  # if no line ends in the block, return the block as a part of a line
+                data = lines or data  # no line ends in the block, so return the block as a part of a line
             return list(_spans(data, at, times)), (inode, at + len(data))
     return [], mark
 
@@ -172,7 +172,7 @@ def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
             break
         end = data.find(b"\n", at - begin - 1) + 1
         if not end:
-            break  # stop: the bytes of this record begin in the block's last line, which has no end in the block
+            break  # stop: this record begins in the block's unfinished last line
         if end > done:
             yield Span(at=moment, data=data[done:end])
             done = end

@@ -1,4 +1,4 @@
-"""Keeps entries that could not be written in memory, and schedules retries at increasing intervals."""
+"""Keeps entries that could not be written in memory, and schedules retries with growing pauses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 class Retries:
-    """The schedule of retries after failed writes. Times are in seconds on the caller's clock. `at`: when to retry;
-    None if nothing has failed.
+    """The schedule of retries after failed writes, in seconds on the caller's clock. `at`: when to retry; None: nothing
+    has failed.
     """
 
     def __init__(self, first_s: float, longest_s: float) -> None:
@@ -23,12 +23,12 @@ class Retries:
         self._longest_s = longest_s
 
     def due(self, now: float) -> bool:
-        """Return whether to write now, because nothing has failed or the pause after a failure has ended."""
+        """Return whether to write now: nothing has failed, or the pause after a failure is over."""
         return self.at is None or now >= self.at
 
     def failed(self, now: float) -> bool:
-        """Record a failed write. Return True if it is the first failure since the last success, so that the caller
-        reports it only once.
+        """Record a failed write. Return True for the first failure since the last success, because the caller reports
+        only that one.
         """
         first = self.at is None
         self.at = now + self._pause_s
@@ -36,7 +36,7 @@ class Retries:
         return first
 
     def at_once(self) -> None:
-        """End the pause after a failed write, so that the next retry is due at once."""
+        """End the pause after a failed write, so that a retry is due now."""
         if self.at is not None:
             self.at = float("-inf")
 
@@ -51,7 +51,7 @@ class Backlog(Retries, Generic[T]):
 
     def __init__(self, most: int, first_s: float, longest_s: float) -> None:
         """Create an empty queue. `most`: maximum total size of the entries, in the caller's unit. `first_s`,
-        `longest_s`: shortest and longest time from a failed write to the next try, in seconds.
+        `longest_s`: the shortest and the longest pause after a failed write, in seconds.
         """
         super().__init__(first_s, longest_s)
         self._most = most

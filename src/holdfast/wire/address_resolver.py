@@ -1,4 +1,4 @@
-"""Resolves host names in child processes. If a look-up hangs, only its child process blocks, not the reactor."""
+"""Resolves host names in child processes, because a look-up may hang and must not block the reactor."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def literal(host: str) -> list[Address]:
 
 
 class Resolving:
-    """One look-up of a host name. It calls `done(addresses, why, now)` once.
+    """A look-up of a host name. It calls `done(addresses, why, now)` once.
 
-    `addresses`: the found addresses. `why`: the reason if none was found. `now`: the time of the call.
+    `addresses`: the found addresses. `why`: why none was found. `now`: the time of the call.
     """
 
     def __init__(self, reactor: Reactor, host: str, done: Callable[[list[Address], str, float], News]) -> None:

@@ -21,8 +21,8 @@ _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _ANSWER_BYTES = 1 << 18
 _WITHIN_S = 5.0
 
-#: Names of bridges to local containers. Their addresses are useless to other machines, whose own bridges may have the
-#: same addresses.
+#: Names of bridges to local containers. Other machines may have the same addresses on their bridges, so these are
+#: useless to them.
 _OF_CONTAINERS = Lazy(r"docker\d*|virbr\d+|cni\d+|podman\d+|lxcbr\d+|br-[0-9a-f]{12}")
 
 
@@ -34,7 +34,7 @@ class Interface(Noun, frozen=True, kw_only=True):
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """Return all addresses of this machine, in the kernel's order. Raises OSError if netlink is not available."""
+    """Return all addresses of this machine, in the kernel's order. Raises OSError without netlink."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(_WITHIN_S)
         size = _HEADER.size + _ADDRESS.size
@@ -67,7 +67,7 @@ def _interface(body: bytes) -> Interface | None:
             break
         values[kind] = rest[_ATTRIBUTE.size : length]
         rest = rest[(length + 3) & ~3 :]
-    # On a point-to-point link IFA_ADDRESS is the other end's address, so use IFA_LOCAL if it is set.
+    # On a point-to-point link IFA_ADDRESS is the other end's address, so prefer IFA_LOCAL.
     packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS, b"")
     if len(packed) not in (4, 16):
         return None
@@ -79,8 +79,8 @@ def _interface(body: bytes) -> Interface | None:
 
 
 def plain(address: str) -> str:
-    """Return an address in its plain form: without brackets and zone, and as IPv4 if it is an IPv4-mapped IPv6 address.
-    A host name is not changed.
+    """Return an address without brackets and zone, and an IPv4-mapped IPv6 address as IPv4. Return a host name
+    unchanged.
     """
     text = address.strip("[]").partition("%")[0]
     try:
@@ -92,7 +92,7 @@ def plain(address: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `address` names this machine itself: 127.0.0.0/8, ::1, or a host name that always resolves to one of
+    """Return whether `address` is this machine's loopback: 127.0.0.0/8, ::1, or a host name that always means one of
     them.
     """
     text = plain(address)
@@ -103,8 +103,8 @@ def is_loopback(address: str) -> bool:
 
 
 def offered(found: Iterable[Interface]) -> tuple[str, ...]:
-    """Return the addresses of `found` that other machines can reach, IPv4 first. Loopback, link-local and container
-    bridge addresses are left out.
+    """Return the addresses that other machines can reach, IPv4 first, without loopback, link-local and container bridge
+    addresses.
     """
     usable = []
     for interface in found:
@@ -129,14 +129,12 @@ def addresses_of(host: str) -> tuple[str, ...]:
 
 
 def interface_towards(host: str) -> str:
-    """Return the name of the network interface through which this machine reaches a host. Return "" for a loopback
-    interface, or if unknown.
-    """
+    """Return the name of the network interface to a host; "" if it is a loopback interface or unknown."""
     try:
         found = interfaces()
         for address in addresses_of(host):
             with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                # `connect` on a datagram socket sends nothing, and only chooses the interface
+                # `connect` on a datagram socket sends nothing. It only chooses the interface.
                 probe.connect((address, 9))
                 own = probe.getsockname()[0]
             if not is_loopback(own):
@@ -147,7 +145,7 @@ def interface_towards(host: str) -> str:
 
 
 def gloo_interface(host: str) -> str:
-    """Return the interface towards a host if this machine's own name leads to no address that others reach, else ""."""
+    """Return the interface to a host, if this machine's own name leads to no address that others can reach; else ""."""
     name = interface_towards(host)
     try:
         own = addresses_of(os.uname().nodename) if name else ()

@@ -14,8 +14,8 @@ from holdfast.wire.node_messages import PROTOCOL, Foreign, Hello, Refused, Welco
 if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSetting, JobSpec, NodePlan
 
-#: Maximum number of agents of a job, twice as many as the largest measured gang. More agents mean that some program
-#: starts agents in an endless loop.
+#: The most agents of a job: twice the largest measured gang. More of them mean that some program starts agents in an
+#: endless loop.
 MOST_NODES = 20_000
 
 BAD_USAGE = 2
@@ -24,7 +24,7 @@ TOO_FEW_DEVICES = 252
 
 
 class AdmissionContext(Noun, frozen=True, kw_only=True):
-    """The owner's data with which an agent's hello (its first message) is compared."""
+    """The owner's data, to compare with an agent's hello (its first message)."""
 
     #: The version of holdfast that the owner runs.
     version: str
@@ -46,13 +46,13 @@ class KnownAgent(Noun, frozen=True, kw_only=True):
     boot: int
     #: The name that the agent's node has in this job.
     name: str
-    #: The address at which other nodes reach this node.
+    #: The address by which other nodes reach this node.
     address: str
     node_rank: int | None = None
 
 
 class KnownAgents:
-    """All agents that were ever admitted, indexed by agent id, node name and rank.
+    """All agents ever admitted, by agent id, node name and rank.
 
     Each look-up takes constant time.
     """
@@ -60,12 +60,11 @@ class KnownAgents:
     def __init__(self) -> None:
         self._by_agent: dict[str, KnownAgent] = {}
         self._by_name: dict[str, str] = {}
-        #: `_by_rank` maps a `--node-rank`, and `_by_name` a node's name, to the id of the agent that has it, or had it
-        #: last.
+        #: `--node-rank` → the id of the last agent with it; `_by_name`: node name → the id of the last agent with it.
         self._by_rank: dict[int, str] = {}
 
     def put(self, lodger: KnownAgent) -> None:
-        """Add an agent that was admitted, or update one that was added before."""
+        """Add an admitted agent, or update it."""
         self._by_agent[lodger.agent] = lodger
         self._by_name[lodger.name] = lodger.agent
         if lodger.node_rank is not None:
@@ -81,7 +80,7 @@ class KnownAgents:
         return self._by_agent.get(self._by_name.get(name, ""))
 
     def ranked(self, rank: int | None) -> KnownAgent | None:
-        """Return the agent that was admitted last with this `--node-rank`."""
+        """Return the last admitted agent with this `--node-rank`."""
         return None if rank is None else self._by_agent.get(self._by_rank.get(rank, ""))
 
 
@@ -124,7 +123,7 @@ def admit(
 def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None:
     """Return a refusal if the agent's version of holdfast differs from the owner's; else None.
 
-    The other fields of its hello (first message) are then not compared, because they may have another meaning.
+    In that case the other fields of its hello (first message) are not compared, because they may mean something else.
     """
     if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
         return None
@@ -193,7 +192,7 @@ def _no_room(
             hint="holdfast run --node-rank N …   (another N on each node, or none at all)",
             code=BAD_USAGE,
         )
-    # Only compare the number of workers of a single role: with several roles, the placement fits the numbers to the
+    # Compare only the number of workers of a single role. With several roles, the placement adapts the numbers to the
     # node's devices.
     roles = house.spec.roles if len(house.spec.roles) == 1 and house.spec.binds else ()
     asked = sum(role.resources.devices or 0 for role in roles) * hello.node.slots
@@ -242,9 +241,9 @@ def _name(
         had = lodgers.named(name)
         if had is None:
             return name
-        # Give the name to another agent only if its node is lost: the node's own agent may still reconnect after a
-        # broken connection or a kill.
+        # Give the name to another agent only if its node is lost. After a broken connection or a kill, the node's own
+        # agent may still reconnect.
         if had.address == address and not is_live(name) and (is_lost is None or is_lost(name)):
             return name
-        # the name belongs to another node, such as a second run on the same machine: try the next name
+        # Another node has the name, such as a second run on the same machine, so try the next name.
         count += 1

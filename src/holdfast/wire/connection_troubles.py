@@ -1,4 +1,4 @@
-"""Builds the messages to the user about failed connections between agent and owner. Each names a command to try."""
+"""Builds the messages to the user about failed connections between agent and owner, each with a command to try."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class NoOwner(HoldfastError):
-    """The error of an agent that has reached no owner of this job at the endpoint."""
+    """The error of an agent that has found no owner of this job at the endpoint."""
 
     exit_status = 251
 
 
-#: The failures of a connection that a retry cannot cure, so the agent's run ends at once.
+#: Failures of a connection that no retry can cure. The agent's run ends at once.
 FINAL = frozenset({ChannelEndKind.OTHER_KEY})
 
 
@@ -57,8 +57,7 @@ def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:
 
 
 def stranger(end: ChannelEnd, owner: str, key: Key) -> tuple[str, str] | None:
-    """Return a sentence on why a peer was not admitted, with a command to try; None if the peer cannot be an agent of
-    any job.
+    """Return why a peer was not admitted, as a sentence, with a command to try; None if the peer is certainly no agent.
 
     end: why the peer's connection ended. owner: host name of the owner's machine. key: the owner's key.
     """

@@ -2,13 +2,13 @@
 
 The socket is a Unix socket in the job's directory. A client sends one line of JSON and gets one line back. Only root
 and the user who runs the job may use it: the directory has mode 0700, the socket has mode 0600, and the supervisor
-checks the peer's credentials. The answer to a malformed line contains an example of a valid one. No client can block
-the owner.
+checks the peer's credentials. A malformed line gets an example of a valid one as the answer. No client can block the
+owner.
 """
 
 from __future__ import annotations
 
-import _socket  # importing `socket` builds large enums, which would delay the start
+import _socket  # `socket` builds large enums, which would delay the start
 import errno
 import os
 import struct
@@ -23,8 +23,8 @@ from holdfast.untrusted import Malformed, json_as
 from holdfast.wire.fault_news import SOCKET_NAME, FaultsLine
 
 LINE_BYTES = 64 * 1024
-#: Maximum number of open connections. If one more client connects, the connection that has been silent longest is
-#: closed, so that `holdfast stop` can always connect.
+#: Maximum number of open connections. One more client closes the connection that has been silent longest, so that
+#: `holdfast stop` can always connect.
 CONNECTIONS = 16
 
 #: Maximum number of clients that the kernel queues until they are accepted.
@@ -61,15 +61,15 @@ class Control:
         """
         self._reactor = reactor
         self._take = take
-        #: Descriptor → a client's socket and received bytes. The client that has been silent longest comes first.
+        #: Descriptor → a client's socket and the bytes from it. The client that has been silent longest comes first.
         self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._path = job_dir / SOCKET_NAME
         directory = os.open(job_dir, os.O_PATH | os.O_DIRECTORY)
         try:
-            # Bind through /proc/self/fd, because a socket path is limited to 107 bytes and the path of the job's
-            # directory may be longer.
+            # A socket path may have at most 107 bytes, and the job directory's path may be longer. So bind through
+            # /proc/self/fd.
             self._listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
         except OSError:
             self._listener.close()
@@ -81,13 +81,13 @@ class Control:
         reactor.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, fd: int, now: float) -> None:
-        """Accept up to `CONNECTIONS` new clients, then let the reactor handle workers' exits and output."""
+        """Accept up to `CONNECTIONS` new clients. Then the reactor handles workers' exits and output."""
         for _ in range(CONNECTIONS):
             if not self._accept_one():
                 return
 
     def _accept_one(self) -> bool:
-        """Accept one client. Return whether another client may be waiting.
+        """Accept one client. Return whether another may be waiting.
 
         If this process has no free descriptor, close the client that has been silent longest.
         """
@@ -113,9 +113,7 @@ class Control:
         return True
 
     def _make_room(self) -> None:
-        """Close the client that has been silent longest. If it has already sent a request, answer that
-        request first.
-        """
+        """Close the client that has been silent longest. First answer its request, if it has sent one."""
         fd = next(iter(self._clients))
         before = self._clients[fd]
         self._read(fd)
@@ -125,7 +123,7 @@ class Control:
             self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        # Move this client to the end of the dictionary, because it has just been active.
+        # This client is active now, so move it to the end of the dictionary.
         client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)
@@ -151,7 +149,7 @@ class Control:
         try:
             client.send(encode(reply) + b"\n")
         except OSError:
-            pass  # ignore the error: the client disconnected before it got the answer, but its request was carried out
+            pass  # ignore the error: the client disconnected before the answer, but its request was carried out
 
     def _drop(self, fd: int) -> None:
         client, _ = self._clients.pop(fd)

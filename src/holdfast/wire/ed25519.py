@@ -1,8 +1,8 @@
 """Ed25519 keys from 32 secret bytes: public key, signatures, and their encodings for X.509, PKCS #8 and OpenSSH.
 
 An ordinary installation uses the package `cryptography`. A copied runtime (holdfast's files, as sent to each task)
-lacks this package, because it would take a fifth of the space, and uses the OpenSSL library, which TLS needs anyway.
-Both give the same bytes.
+lacks it, because it would take a fifth of the space. It uses the OpenSSL library, which TLS needs anyway. Both give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Ed25519:
         self.public: bytes
         self._sign: Callable[[bytes], bytes]
         try:
-            # imported late: an installation as a copied runtime lacks this package
+            # imported late, because a copied runtime lacks this package
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         except ImportError:
             by_library = _Library(secret)
@@ -54,7 +54,7 @@ class Ed25519:
 
 
 class _Library:
-    """Ed25519 by calls of the OpenSSL shared library, in place of the package `cryptography`."""
+    """Ed25519 through the OpenSSL library, in place of the package `cryptography`."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret

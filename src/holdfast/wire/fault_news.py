@@ -1,10 +1,8 @@
-"""Notifies every live supervisor and agent on this machine of new entries in the fault log. Each of them then reads the
-log.
-"""
+"""Notifies every live supervisor and agent on this machine of new entries in the fault log, so that they read the log."""
 
 from __future__ import annotations
 
-import _socket  # importing `socket` builds large enums, which would delay the start
+import _socket  # `socket` builds large enums, which would delay the start
 import os
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +12,7 @@ import msgspec
 #: The name of a supervisor's control socket in the job's directory.
 SOCKET_NAME = "control.sock"
 
-#: The name of an agent's socket for fault notices, in the node's directory of the job.
+#: The name of an agent's socket for notices about the fault log, in the node's directory of the job.
 NEWS_NAME = "faults-news.sock"
 
 
@@ -28,8 +26,8 @@ class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
 def notify_all(home: Path) -> int:
     """Notify every supervisor and agent under the state directory `home`. Return how many were notified.
 
-    The function never blocks. It skips a supervisor whose socket is full; that supervisor reads the fault log at its
-    next deadline anyway.
+    It never blocks. It skips a supervisor whose socket is full, because that supervisor reads the fault log at its next
+    deadline.
     """
     heard = 0
     for path in (home / "jobs").glob(f"*/{SOCKET_NAME}"):
@@ -58,7 +56,7 @@ def _tell_agent(path: Path) -> bool:
             client.sendto(b"f", f"/proc/self/fd/{directory}/{NEWS_NAME}")
             return True
     except OSError:
-        # count no notice: a killed agent has left this socket file, or notices already wait in the agent's queue
+        # Count no notice: a killed agent has left this socket file, or the agent's queue already has notices.
         return False
     finally:
         os.close(directory)

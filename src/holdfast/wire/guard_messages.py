@@ -23,7 +23,7 @@ _WORDS = 64
 def from_node(event: ev.Event, node: str) -> ev.Event:
     """Return the event to send to the owner.
 
-    If it is a stop request by a signal to this node's run, add the node's name to its reason.
+    Add the node's name to the reason of a stop request that comes from a signal to this node's run.
     """
     if isinstance(event, ev.StopRequested) and event.request.source is StopSource.SIGNAL:
         request = event.request

@@ -1,4 +1,4 @@
-"""The link between owner and node for a job on one machine.
+"""The link between owner and node in a job on one machine.
 
 Both run in one process, so a message is a function call.
 """
@@ -20,8 +20,8 @@ class InProcess:
         self._nodes: dict[str, Callable[[Request], None]] = {}
 
     def join(self, owner: Callable[[Word], None], nodes: dict[str, Callable[[Request], None]]) -> None:
-        """Set who receives messages: `owner` is called with each message of a node, `nodes[name]` with each request to
-        that node.
+        """Set the receivers of messages: `owner` is called with each message of a node, `nodes[name]` with each request
+        to that node.
         """
         self._owner, self._nodes = owner, nodes
 

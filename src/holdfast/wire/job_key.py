@@ -1,8 +1,7 @@
-"""The key of a job: 32 secret bytes with which its owner, its agents and its operators authenticate each other.
+"""The key of a job: 32 secret bytes by which its owner, agents and operators authenticate each other.
 
-The key is in a file that only its user can read. `--job-key` or HOLDFAST_JOB_KEY names the file. Otherwise it is `key`
-in the state directory, where it is created if missing. The secret bytes never appear in an argument, a log or the
-environment.
+Only the user can read the key's file. `--job-key` or HOLDFAST_JOB_KEY names it. Otherwise it is `key` in the state
+directory, where it is created if missing. The secret bytes never appear in an argument, a log or the environment.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 
 
 class Key:
-    """A job's key. Its `repr` shows only the path of the file, and the object cannot be pickled."""
+    """A job's key. Its `repr` shows only the file's path, and the object cannot be pickled."""
 
     __slots__ = ("_secret", "path")
 
@@ -41,7 +40,7 @@ class Key:
         self.path = path
 
     def secret(self) -> bytes:
-        """Return the 32 secret bytes, from which other keys are derived."""
+        """Return the 32 secret bytes. Other keys are derived from them."""
         return self._secret
 
     def __repr__(self) -> str:
@@ -79,7 +78,7 @@ def parse_key(data: bytes) -> bytes | None:
 
 
 def copy_command(host: str, path: Path | None) -> str:
-    """Return a command that copies the owner's key from `host` to the node on which the user types the command.
+    """Return a command that copies the owner's key from `host` to the node where the user types it.
 
     Without scp, as in most containers, the command sets HOLDFAST_JOB_KEY to a file that is the same on all nodes.
     """
@@ -88,7 +87,7 @@ def copy_command(host: str, path: Path | None) -> str:
     if shutil.which("scp") is None:
         return "export HOLDFAST_JOB_KEY=/path/of/one/key  (a mounted secret or a shared file, the same on every node)"
     there = f"[{host}]" if ":" in host else host
-    # If the key came on standard input, it has no file. The command then copies the key from the default path.
+    # A key from standard input has no file, so copy the key from the default path.
     where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
     return f"scp -p {there}:{where} {where}"
 
@@ -119,10 +118,10 @@ def _read(path: Path, what: str) -> Key:
 
 
 def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
-    """Raise BadUsage if other users (except root) can read the key file, or could have replaced it.
+    """Raise BadUsage if other users (except root) can read the key file or could have replaced it.
 
-    `what`: the option or variable that names the file. `link`, `found`: the status of the path itself, and of the file
-    to which it leads.
+    `what`: the option or variable that names the file. `link`, `found`: the status of the path, and of the file that it
+    leads to.
     """
     ours = (os.geteuid(), 0)
     named = quote(str(path))
@@ -146,7 +145,7 @@ def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat
 
 
 def _make(path: Path) -> None:
-    """Create a random key at `path` atomically. If another process has created one meanwhile, keep that key."""
+    """Create a random key at `path` atomically. If another process has created one meanwhile, use that key."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

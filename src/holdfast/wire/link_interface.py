@@ -1,7 +1,7 @@
 """The interfaces of the link between a job's owner and its nodes, and the types of their messages.
 
-The owner handles the job as a whole: gang, journal, explanations, decisions, the report. A node handles one machine:
-processes, output, logs, devices, checks. Neither depends on whether both run in the same process.
+The owner handles the whole job: gang, journal, explanations, decisions, the report. A node handles one machine:
+processes, output, logs, devices, checks. Each works the same whether or not both are in one process.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ Request = (
     | MeasurePeer
     | ClosePort
 )
-#: A node's answer to a query that `owner/node_queries.py` has sent to all nodes. If an answer is lost, it is not sent
-#: again.
+#: A node's answer to a query of `owner/node_queries.py`. A lost answer is not sent again.
 Seen = RanksSeen | PortOpen | PeerMeasured
 #: All types of messages from a node to the owner.
 Word = Report | Event | Seen
@@ -54,7 +53,7 @@ class NodesLink(Protocol):
         ...
 
     def send_all(self, request: Request) -> None:
-        """Send a request to every node that the request concerns."""
+        """Send a request to every node that it concerns."""
         ...
 
 

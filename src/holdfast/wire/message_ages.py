@@ -1,13 +1,13 @@
 """Converts the times in a message to ages when it is sent, and the ages to times when it arrives.
 
 So the clocks of two machines are never compared. A field of type `At` (`holdfast.model.noun_base`) is a time on the
-monotonic clock of the process that holds the message. `aged` turns each time into an age. `dated` turns each age into a
-time on the receiver's clock, which is too late by the delay of the message. The fields with times are found once for
-each type, from its annotations.
+monotonic clock of the process that has the message. `aged` turns each time into an age. `dated` turns each age into a
+time on the receiver's clock, which is late by the message's delay. The annotations of each type show which fields are
+times.
 
-Two kinds of message are not converted. `Report` of the gang protocol is not, because `decide/owner.py` dates its exits.
-`AttemptRecord` and `JobReport` are not, because their sentences contain the owner's times and must be the same on every
-node.
+Some messages are not converted. `decide/owner.py` converts the times in a `Report` of the gang protocol.
+`AttemptRecord` and `JobReport` keep the owner's times, because their sentences contain them and must be the same on
+every node.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from holdfast.model.noun_base import MONOTONIC
 
 #: The types of messages whose times are not converted.
 AS_TOLD: frozenset[type] = frozenset({Report, AttemptRecord, JobReport})
-#: The longest age of a time in a message, in seconds: about a hundred years. A greater age, or one that is not a
-#: number, counts as 0.
+#: The longest age in a message, in seconds: about a hundred years. A greater age, or a value that is no number, counts
+#: as 0.
 LONGEST_S = 3.2e9
 
 M = TypeVar("M")
-#: A function from a value and `now` to the value with all times converted to ages, or all ages to times.
+#: A function from a value and `now` to the value with its times converted to ages, or its ages to times.
 Turn = Callable[[Any, float], Any]
 
 #: A cache: struct type → its fields that contain times, each with the function that converts it.
@@ -57,7 +57,7 @@ def dated(message: M, now: float) -> M:
 
 
 def moments_of(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a struct type that contain times, directly or in a nested value."""
+    """Return the fields of a struct type that contain times, directly or in a nested value."""
     return tuple(name for name, _ in _fields(kind))
 
 
@@ -100,7 +100,7 @@ def _turn_of(told: inspect.Type, within: tuple[type, ...]) -> Turn | None:
 
     Return None if the type contains no times.
 
-    within: the types that are already being examined, so that a recursive type does not lead to endless recursion.
+    within: the types under examination, so that a recursive type causes no endless recursion.
     """
     match told:
         case inspect.Metadata(extra=extra) if extra == MONOTONIC:

@@ -1,9 +1,9 @@
 """The wire format of messages: a length of 4 bytes, then one tagged struct in MessagePack.
 
 A frame has at most 1 MiB. A longer message is split into several frames, for example the evidence of a node with very
-many workers, or the report of a large job. The highest bit of the length means that another frame of the message
-follows. A message that is too long, or of an unexpected type, ends the connection. Messages to a node do not grow with
-the gang, because a node gets only the seats of its own workers. This module does no input or output.
+many workers. The highest bit of the length means that another frame of the message follows. A message that is too long
+or of an unexpected type ends the connection. The size of a message to a node does not grow with the gang, because it
+has only the placements of the node's workers. This module does no input or output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.wire.node_messages import (
 
 #: The types of messages from an agent. The gang protocol's `Report` is sent inside a `Told`, and the reader unpacks it.
 FromAgent = Hello | Told | Bye | NodeAnswer | Event | Seen
-#: The types of messages from a user's command that is connected to the owner (an operator).
+#: The types of messages from an operator, which is a user's command with a connection to the owner.
 FromOperator = Asked
 #: The types of messages from the owner to agents and operators.
 FromOwner = Welcome | Refused | Finished | Requeued | Answered | Question | Request
@@ -54,9 +54,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class TooLong(ValueError):
-    """Raised if a message to be sent is too long. That is a bug, because the code that makes messages bounds their
-    parts.
-    """
+    """Raised if a message to be sent is too long. That is a bug of holdfast, because the parts of messages are bounded."""
 
 
 def frame(message: Sent, now: float) -> bytes:
@@ -86,7 +84,7 @@ def _frames(body: bytes) -> Iterator[bytes]:
 
 
 class FrameReader:
-    """Decodes the messages that come from one peer, from chunks of bytes of any size."""
+    """Decodes one peer's messages from chunks of bytes of any size."""
 
     __slots__ = ("_bytes", "_first", "_kind", "_parts")
 
@@ -95,7 +93,7 @@ class FrameReader:
         self._bytes = bytearray()
         self._kind = kind
         self._first = True
-        #: The bodies of the frames received so far of a message that is split into several frames.
+        #: The received frames of a message whose last frame has not come.
         self._parts = bytearray()
 
     @property
@@ -127,8 +125,8 @@ class FrameReader:
         except Malformed:
             if not self._first:
                 raise
-            # The hello (first message) of another version may have other fields. `Foreign` only has the fields that all
-            # versions have, such as the version.
+            # Another version's hello (first message) may have other fields. `Foreign` has only the fields that all
+            # versions have.
             return msgpack_as(body, Foreign, most_bytes=LONGEST_MESSAGE_BYTES)
 
     def _bodies(self) -> Iterator[bytes]:
@@ -143,7 +141,7 @@ class FrameReader:
             if len(held) < (end := _HEAD + length):
                 return
             body = bytes(held[_HEAD:end])
-            # Python deletes the start of a bytearray without copying the rest.
+            # Python removes the start of a bytearray without a copy of the rest.
             del held[:end]
             if more:
                 parts += body

@@ -35,7 +35,7 @@ PROTOCOL = 2
 
 
 class Moved(Message, frozen=True, kw_only=True):
-    """A message to the nodes: the gang's phase, or the set of devices that it excludes, has changed."""
+    """The gang's phase, or the set of devices that it excludes, has changed."""
 
     view: GangView
 
@@ -43,7 +43,7 @@ class Moved(Message, frozen=True, kw_only=True):
 class Recorded(Message, frozen=True, kw_only=True):
     """The owner has explained an attempt and decided what follows.
 
-    From the record each node computes which files to write beside the logs, and whether its checks must run again.
+    From the record each node decides which files to write beside the logs, and whether its checks must run again.
     """
 
     record: AttemptRecord
@@ -61,7 +61,7 @@ class Hello(Message, frozen=True, kw_only=True):
     version: str
     #: The job's identity: `--rdzv-id`, or else the job's name and its script. The owner refuses agents of another job.
     job: str
-    #: The random id of the agent. It stays the same as long as the node's guard runs.
+    #: The random id of the agent. It stays the same while the node's guard runs.
     agent: str
     #: The number of this start of the agent. The guard gives each restarted agent a higher number.
     boot: int
@@ -72,18 +72,17 @@ class Hello(Message, frozen=True, kw_only=True):
     plan: NodePlan
     #: The address of the owner to which the agent connected.
     dialled: str
-    #: The highest number of an attempt that the agent knows.
+    #: The highest attempt number that the agent knows.
     attempt: int = 0
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: Why this node hosts an owner of the job itself, although another owner answers at the endpoint; empty: it hosts
-    #: none.
+    #: Why this node hosts an owner of the job, although another owner answers at the endpoint; empty: it hosts none.
     hosts: str = ""
     #: The OOM kill that ended the node's previous agent, if the guard has found one.
     memory_kill: MemoryKill | None = None
 
 
 class Foreign(Message, frozen=True, kw_only=True, tag="hello"):
-    """The fields of a hello from another version that this version can read."""
+    """The fields that this version can read of a hello from another version."""
 
     protocol: int
     version: str
@@ -95,8 +94,8 @@ class Welcome(Message, frozen=True, kw_only=True):
     job_id: str
     #: The node's name in this job.
     node: str
-    #: The job's specification. The node uses its policies and timers, but takes the commands of its workers from its
-    #: own options.
+    #: The job's specification. The node uses its policies and timers, but takes its workers' commands from its own
+    #: options.
     spec: JobSpec
     term: int
     #: The host name of the owner's machine.
@@ -137,7 +136,7 @@ class Requeued(Message, frozen=True, kw_only=True):
 
 
 class Asked(Message, frozen=True, kw_only=True):
-    """A command from an operator (a user's command on some node). The owner answers commands without a `tag` one after
+    """A command of an operator (a user's command on some node). The owner answers commands without a `tag` one after
     another.
     """
 
@@ -147,8 +146,8 @@ class Asked(Message, frozen=True, kw_only=True):
     host: str
     #: The command in JSON; `holdfast.owner.nodes.operator_lines` has its types.
     line: str
-    #: The number of the command, which the answer repeats; 0: none. With numbers, several log requests may be pending
-    #: at once.
+    #: The number of the command; the answer repeats it. 0: none. With numbers, several log requests may be open at
+    #: once.
     tag: int = 0
 
 
@@ -171,7 +170,8 @@ class LogPiece(Noun, frozen=True, kw_only=True):
     size: int = 0
     #: The inode number of the file in which `at` counts. 0: there is no log yet, or the request did not set `timed`.
     file: int = 0
-    #: When the lines were read from the worker: records of `model/log_time_format.py`, with offsets relative to `data`.
+    #: When the lines were read from the worker: records of `model/log_time_format.py`. Their offsets count from the
+    #: start of `data`.
     times: bytes = b""
     #: Whether the times of the log's lines were recorded. Set only together with `files`.
     has_times: bool = False
@@ -186,8 +186,7 @@ class LogRead(Message, frozen=True, kw_only=True):
     attempt: int = 0
     role: str = ""
     pieces: tuple[LogPiece, ...] = ()
-    #: Whether no more output can come to this log on this node, because the attempt has ended or the rank has moved to
-    #: another node.
+    #: Whether this log on this node is complete: the attempt has ended, or the rank has moved to another node.
     over: bool = False
     #: Why the log cannot be read, as text for the user; empty: it can.
     trouble: str = ""
@@ -217,7 +216,7 @@ class Answered(Message, frozen=True, kw_only=True):
     attempt: int = 0
     ranks: tuple[RankAt, ...] = ()
     ranks_in_all: int = 0
-    #: The attempts of which the owner knows where each rank ran.
+    #: The attempts for which the owner knows where each rank ran.
     attempts: tuple[int, ...] = ()
 
 
@@ -233,7 +232,7 @@ class LogFrom(Noun, frozen=True, kw_only=True):
     timed: bool = False
     #: If `timed`: the file in which `at` counts, as in `LogPiece.file`. 0: read from the start of the log.
     file: int = 0
-    #: If `timed`: start at the first line that was read at this time or later, in seconds since the epoch. None: no
+    #: If `timed`: start at the first line that was read at this time or later, in seconds since the epoch; None: no
     #: limit.
     since: float | None = None
     #: If `timed`: approximate maximum number of bytes to return. 0: return only the position and the list of files.
@@ -243,9 +242,9 @@ class LogFrom(Noun, frozen=True, kw_only=True):
 
 
 class ReadLog(Message, frozen=True, kw_only=True):
-    """Read one rank's logs. The node answers with a `LogRead` that has the same `id`.
+    """Read one rank's logs. The node answers with a `LogRead` with the same `id`.
 
-    If `wait` is set, the node answers only when there are bytes to return.
+    If `wait` is set, the node answers only when there is output.
     """
 
     id: int
@@ -257,13 +256,13 @@ class ReadLog(Message, frozen=True, kw_only=True):
 
 
 class ForgetLog(Message, frozen=True, kw_only=True):
-    """Cancel the `ReadLog` request that has this `id`."""
+    """Cancel the `ReadLog` request with this `id`."""
 
     id: int
 
 
 class RunVerb(Message, frozen=True, kw_only=True):
-    """Run a holdfast command on the node. The node returns the output in a `VerbDone` with the same `id`."""
+    """Run a holdfast command on the node. The node returns its output in a `VerbDone` with the same `id`."""
 
     id: int
     verb: Verb
@@ -278,6 +277,6 @@ class VerbDone(Message, frozen=True, kw_only=True):
     text: str
 
 
-#: The requests of the owner to a node that serve an operator, or fetch files for the job's directory.
+#: The owner's requests to a node for an operator, or for files in the job's directory.
 Question = ReadLog | ForgetLog | RunVerb
 NodeAnswer = LogRead | VerbDone

@@ -1,9 +1,8 @@
-"""The agent's end of the connection: connects to the owner, sends the hello, and reconnects after a lost connection.
+"""The agent's end of the connection: it connects to the owner, sends the hello, and reconnects after a lost connection.
 
-A lost connection alone does not end an attempt; only the end of the lease does. The agent reconnects after 0.1 s, and
-the delay doubles up to 5 s. Each delay is shortened by a random part, so that a thousand agents do not reconnect at the
-same
-moment.
+A lost connection does not end an attempt; only the end of the lease does. The agent reconnects after 0.1 s, and the
+delay doubles up to 5 s. A random part is subtracted from each delay, so that a thousand agents do not reconnect at the
+same moment.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
     from holdfast.wire.message_frames import Sent
 
-#: Time limit for connecting to one address, in seconds. It is shorter than the lease, so that the next address is tried
-#: before the lease ends.
+#: Seconds for a connection to one address. It is shorter than the lease, so that the next address is tried before the
+#: lease ends.
 CONNECT_S = 3.0
 SHAKE_S = 10.0
 FIRST_S = 0.1
@@ -37,7 +36,7 @@ LEASE_S = 6.0
 
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)
 
-#: A function that makes the first message from two addresses of the connection: this node's and the owner's.
+#: A function that creates the first message from this node's and the owner's address on the connection.
 Hello = Callable[[str, str], "Sent"]
 Heard = Callable[[Any, float], "News"]
 Lost = Callable[[ChannelEnd, float], "News"]
@@ -103,7 +102,7 @@ class Dialler:
         self.credentials = credentials
         #: The gang's lease, in seconds. A new value applies from the next connection.
         self.lease_s = LEASE_S
-        #: Why there is no connection. None: there is one, or no try has failed yet.
+        #: Why there is no connection; None: there is one, or no try has failed yet.
         self.trouble: ChannelEnd | None = None
         self._reactor = reactor
         self._host = host
@@ -113,11 +112,11 @@ class Dialler:
         self._lost = lost
         self._line: _Line | None = None
         self._resolving: Resolving | None = None
-        #: The owner's addresses that this round of tries has not tried yet.
+        #: The owner's addresses that are still to be tried in this round.
         self._addresses: list[Address] = []
         self._late: DueCall | None = None
         self._again: DueCall | None = None
-        #: The longest delay between two rounds of tries, in seconds. An agent with a lease sets a lower value.
+        #: The longest delay between two rounds of tries, in seconds. An agent with a lease lowers it.
         self.longest_s = LONGEST_S
         self._delay_s = FIRST_S
         self._closed = False
@@ -151,7 +150,7 @@ class Dialler:
             self._line = None
 
     def _begin(self, now: float) -> News:
-        """Start a round of tries: try the host's addresses in turn until one answers."""
+        """Start a round of tries: try the host's addresses one after another until one answers."""
         self._again = None
         if found := literal(self._host):
             return self._found(found, "", now)
@@ -189,7 +188,7 @@ class Dialler:
         return None
 
     def answered(self) -> None:
-        """Start the time limit of the handshake, because the peer has accepted the connection."""
+        """The peer has accepted the connection, so start the time limit of the handshake."""
         words = f"it answered, and finished no handshake within {SHAKE_S:g} s"
         self._wait(SHAKE_S, ChannelEnd(why=ChannelEndKind.LATE, words=words))
 
@@ -200,7 +199,7 @@ class Dialler:
         return None
 
     def received(self, message: Any, now: float) -> News:
-        # Reset the delay only after a first message, not after a handshake. Otherwise an owner that refuses every agent
+        # Reset the delay after a first message, not after a handshake. Otherwise an owner that refuses every agent
         # would get ten connections a second.
         self._delay_s = FIRST_S
         return self._heard(message, now)
@@ -212,8 +211,8 @@ class Dialler:
     def _wait(self, given_s: float | None, end: ChannelEnd | None = None) -> None:
         """Start the time limit of the next connection step.
 
-        `given_s`: the limit in seconds; None: only stop the present time limit. `end`: why the connection fails if the
-        time runs out.
+        `given_s`: the limit in seconds; None: only stop the present limit. `end`: the reported reason if the time runs
+        out.
         """
         if self._late is not None:
             self._late.close()

@@ -1,8 +1,8 @@
-"""The owner's end of the connections: a listening socket, and one connection for each peer that has the job's key.
+"""The owner's end of the connections: a listening socket, and a connection for each peer that has the job's key.
 
-A peer has 10 s for the handshake and its hello. At most `WAITING` connections may be in this state. If one more
-arrives, the one that has been silent longest is closed, so that idle connections cannot keep an agent out. Refused
-connections are counted by address, to explain to the user why an expected node is missing.
+A peer has 10 s for the handshake and its hello. At most `WAITING` connections may be in this state. One more closes the
+connection that has been silent longest, so that idle connections cannot keep an agent out. Refused connections are
+counted by address, because the user may ask why a node is missing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from holdfast.wire.message_frames import Sent
 
 HELLO_S = 10.0
-#: Seconds that a peer may take to read its last message and to close the connection.
+#: Seconds for a peer to read its last message and close the connection.
 LEAVE_S = 2.0
 WAITING = 1000
 #: Maximum number of connections that the kernel queues until they are accepted. The system's own limit may be lower.
 BACKLOG = 4096
-#: Maximum number of connections that are accepted in one turn of the reactor, because messages from peers wait
-#: meanwhile.
+#: At most this many connections are accepted in one turn of the reactor, because messages from peers wait meanwhile.
 ACCEPTS = 16
 STRANGERS = 64
 NO_DESCRIPTORS_S = 1.0
@@ -67,7 +66,7 @@ class Peer(Channel):
         #: Whether the peer has sent its hello (its first message).
         self.greeted = False
         self.accepted_at = self.heard_at = now
-        #: The bytes of an incomplete message, as last passed to the listener's `holding`.
+        #: The bytes of an incomplete message, as in the last call of the listener's `holding`.
         self.holds = 0
         #: The name of this peer's node in the job, which the owner sets.
         self.name = ""
@@ -77,7 +76,7 @@ class Peer(Channel):
         return self.put(frame(message, self._listener.now()))
 
     def dismiss(self, message: Sent) -> None:
-        """Send the last message, and close the connection when the peer has read it. Then the listener calls `gone`."""
+        """Send the last message, and close the connection after the peer has read it. The listener then calls `gone`."""
         self.send(message)
         self.leave()
         self._listener.leaving(self)
@@ -151,10 +150,10 @@ class OwnerListener:
         self._lease_s = lease_s
         #: Maximum number of connections that have not sent their hello.
         self.most_waiting = WAITING
-        #: The peers that have not sent their hello (first message), in the order of arrival.
+        #: The peers without a hello (first message) so far, in the order of arrival.
         self._waiting: dict[Peer, None] = {}
         self._peers: dict[Peer, None] = {}
-        #: Peer that was sent its last message → when it must have closed the connection, the earliest first.
+        #: Peer with its last message sent → when it must have closed the connection; the earliest first.
         self._leaving: dict[Peer, float] = {}
         self._open = True
         listening.setblocking(False)
@@ -168,7 +167,7 @@ class OwnerListener:
         return iter(tuple(self._peers))
 
     def tell(self, peers: list[Peer], message: Sent) -> int:
-        """Send one message to many peers, and encode it only once. Return how many of them can still receive it. Raises
+        """Send one message to many peers, and encode it once. Return how many of them can still get it. Raises
         `TooLong`.
         """
         framed = frame(message, self.now())
@@ -191,7 +190,7 @@ class OwnerListener:
         return self._gone(peer, end, now)
 
     def close(self) -> None:
-        """Close all connections at once, without calling `gone`."""
+        """Close all connections now, without a call of `gone`."""
         self._open = False
         self._reactor.forget(self._listening.fileno())
         self._listening.close()
@@ -221,7 +220,7 @@ class OwnerListener:
         return None
 
     def _make_room(self) -> None:
-        """Close the connection that has been silent longest, of those that have not sent a hello."""
+        """Close the connection without a hello that has been silent longest."""
         peer = min(self._waiting, key=_heard_at)
         del self._waiting[peer]
         peer.close()
@@ -236,8 +235,8 @@ class OwnerListener:
         if self._waiting:
             self._make_room()
             return
-        # No connection can be accepted now, so do not watch the listening socket: it stays readable and would keep the
-        # reactor busy.
+        # No connection can be accepted now. The listening socket would stay readable and keep the reactor busy, so do
+        # not watch it.
         self._reactor.forget(self._listening.fileno())
         self._reactor.at(now + NO_DESCRIPTORS_S, self._listen_again)
 
@@ -266,7 +265,7 @@ class OwnerListener:
         stranger = self.strangers.pop(peer.address, None) or Stranger(end)
         news = not stranger.times or stranger.end.why is not end.why
         stranger.end, stranger.times = end, stranger.times + 1
-        # If there are too many addresses, forget the one whose last refusal is oldest.
+        # There are too many addresses, so forget the one with the oldest last refusal.
         self.strangers[peer.address] = stranger
         if len(self.strangers) > STRANGERS:
             del self.strangers[next(iter(self.strangers))]

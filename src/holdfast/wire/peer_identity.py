@@ -1,8 +1,8 @@
-"""Mutual TLS between owner, agents and operators. All their keys are derived from the job's key.
+"""Mutual TLS between owner, agents and operators. Their keys are derived from the job's key.
 
-Each identity has an Ed25519 key and a self-signed certificate, whose bytes are computed from the job's key alone. So
-each end can compute the other's certificate, and trusts no other. The handshake checks the certificates. A peer without
-the job's key sees only the certificate, which reveals neither the job nor the version.
+Each identity has an Ed25519 key and a self-signed certificate, which follow from the job's key alone. So each end can
+compute the other's certificate, and trusts no other; the handshake checks that. A peer without the job's key sees only
+the certificate, which shows neither the job nor the version.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
     from holdfast.wire.job_key import Key
 
-#: The protocol's name in the TLS handshake (ALPN). It distinguishes a holdfast with another key from other services.
+#: The protocol's name in the TLS handshake (ALPN). By it, an end can distinguish a holdfast with another key from other
+#: services.
 SPOKEN = "holdfast"
 
 _FOR = b"holdfast identity 1: "
 
 
 class Identity(enum.StrEnum):
-    """The role of one end of a connection, with its own TLS key."""
+    """The role of one end of a connection. Each role has its own TLS key."""
 
     #: The job's owner, which accepts connections and commands the agents.
     OWNER = "owner"
@@ -47,7 +48,7 @@ class Credentials:
         """
         self._serves = serving = mine is Identity.OWNER
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serving else ssl.PROTOCOL_TLS_CLIENT)
-        # The name in the certificate is not checked, because the whole certificate is compared.
+        # The whole certificate is compared, so the name in it need not be checked.
         self.context.check_hostname = False
         self.context.verify_mode = ssl.CERT_REQUIRED
         self.context.minimum_version = self.context.maximum_version = ssl.TLSVersion.TLSv1_3
@@ -67,7 +68,7 @@ class Credentials:
         )
 
     def peer(self, connection: ssl.SSLSocket) -> Identity | None:
-        """Return the peer's identity once the handshake is complete. Return None if its certificate is unknown."""
+        """Return the peer's identity after the handshake; None if its certificate is unknown."""
         return self._known.get(connection.getpeercert(binary_form=True) or b"")
 
 
@@ -83,7 +84,7 @@ def _private(key: Key, identity: Identity) -> Ed25519:
 def _present(context: ssl.SSLContext, private: Ed25519, der: bytes) -> None:
     """Load this certificate into `context`.
 
-    Python reads certificates only from files, so the function uses an unnamed file in memory.
+    Python reads certificates only from files, so this uses an unnamed file in memory.
     """
     pem = pkcs8(private) + _pem(der)
     fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)

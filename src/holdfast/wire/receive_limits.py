@@ -1,8 +1,8 @@
 """Limits the memory that the owner uses for incomplete messages of all its connections.
 
-When a gang fails, all nodes send their evidence at the same time. Beyond the limit the owner stops reading from the
-connections whose messages began later; their bytes wait in the kernel's buffers. The connection whose message began
-first is never paused, so that this message completes.
+When a gang fails, all nodes send their evidence at the same time. Beyond the limit the owner pauses the connections
+whose messages began last; their bytes wait in the kernel's buffers. The connection whose message began first is never
+paused, so this message completes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReceiveLimits:
         if first in self._paused:
             self._resume(first)
         if self.total <= self._most:
-            # Resume only one connection, because the next bytes of all of them would exceed the limit.
+            # Resume only one connection, because the next bytes of all would exceed the limit.
             self._resume(next(iter(self._paused), None))
         elif held > before and connection is not first:
             self._paused[connection] = None

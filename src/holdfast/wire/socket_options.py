@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 
-#: An unresponsive connection is closed after this fraction of the lease, so that this happens before the lease ends.
+#: A silent connection is closed after this fraction of the lease, so that the agent can reconnect before the lease
+#: ends.
 SILENCE = 0.75
 
 
@@ -21,8 +22,7 @@ def set_up(sock: socket.socket, lease_s: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    # Break the connection if sent data, or the kernel's probes of a peer that does not read, stay unacknowledged for
-    # this long.
+    # Break the connection if sent data, or the kernel's probes, stay unacknowledged for this long.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silent_s))
 
 

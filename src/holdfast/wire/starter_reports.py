@@ -1,6 +1,4 @@
-"""The messages of a starter (a program that starts the job's agents) to the owner while the job runs: one line per
-event.
-"""
+"""The messages of a starter (a program that starts the job's agents) to the owner during the job, one line per event."""
 
 from __future__ import annotations
 
@@ -25,18 +23,16 @@ class StarterReport(Noun, frozen=True, kw_only=True):
     hint: str = ""
     #: The names of the nodes that will get no agent.
     nodes: tuple[str, ...] = ()
-    #: The names of the nodes whose agent has ended and is started anew.
+    #: The names of the nodes whose agent has ended and is started again.
     anew: tuple[str, ...] = ()
-    #: Whether the platform has removed these nodes from the job; the command in `hint` then shows that.
+    #: Whether the platform has removed these nodes from the job. The command in `hint` then shows that.
     lost: bool = False
     #: The number of further nodes that will get no agent and are not listed in `nodes`.
     more: int = 0
 
 
 class StarterPipe:
-    """A pipe from a starter to the owner. The guard creates it, so a restarted starter or owner goes on with the same
-    pipe.
-    """
+    """A pipe from a starter to the owner. The guard creates it, so a restarted starter or owner uses the same pipe."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
@@ -58,7 +54,7 @@ class StarterPipe:
         try:
             os.write(self._writer, line if len(line) <= _MOST_BYTES else b"")
         except BlockingIOError:
-            pass  # the pipe is full, because the owner does not read it: drop the report
+            pass  # the pipe is full, because the owner does not read it, so drop the report
 
 
 def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
@@ -73,9 +69,7 @@ def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
 
 
 class FirstToken:
-    """A token in a pipe that the guard creates. It goes to the first process of the starter, and not to
-    restarted ones.
-    """
+    """A token in a pipe of the guard. Only the first process of the starter gets it; restarted ones do not."""
 
     def __init__(self) -> None:
         self._reader, token = os.pipe()

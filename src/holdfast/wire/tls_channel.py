@@ -1,8 +1,8 @@
-"""One TLS connection, for both ends, driven by the reactor: the handshake, received and sent frames, and the reason for
+"""One end of a TLS connection, driven by the reactor: the handshake, the frames in both directions, and the reason for
 its end.
 
-No call blocks. Messages that the peer does not read are queued. If they exceed a limit, the connection is closed, so
-that one peer cannot delay the messages to others.
+No call blocks. Messages that the peer does not read are queued. Beyond a limit the connection is closed, so that one
+peer cannot delay messages to others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from holdfast.model.events import Event
     from holdfast.reactor import DescriptorWatch, News, Reactor
 
-#: Size of the largest TLS record, in bytes. Reads and writes use this size, so that OpenSSL never buffers a part.
+#: The size of the largest TLS record, in bytes. Reads and writes use it, so that OpenSSL never buffers a part.
 RECORD_BYTES = 16_384
-#: Maximum number of queued bytes that the peer has not read: the longest message, and room for the messages after it.
+#: The most queued bytes that the peer has not read: the longest message, and room for the messages after it.
 UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
 
 
@@ -49,7 +49,7 @@ class ChannelEndKind(enum.StrEnum):
     UNREAD = "unread"
     #: The handshake or the hello did not come in time.
     LATE = "late"
-    #: Too many connections waited for their hello, and this one had been silent longest.
+    #: Too many connections had sent no hello, and this one had been silent longest.
     CROWDED = "crowded"
     #: No connection to the host could be made.
     UNREACHED = "unreached"
@@ -58,7 +58,7 @@ class ChannelEndKind(enum.StrEnum):
 
 
 class ChannelEnd(Noun, frozen=True, kw_only=True):
-    """Why a connection ended, or could not be made. `words` explains the reason to the user."""
+    """Why a connection ended or could not be made. `words`: the reason for the user."""
 
     why: ChannelEndKind
     words: str
@@ -67,7 +67,7 @@ class ChannelEnd(Noun, frozen=True, kw_only=True):
 class _State(enum.Enum):
     SHAKING = enum.auto()
     OPEN = enum.auto()
-    #: The last messages are being sent, and messages from the peer are dropped.
+    #: The last messages are being sent. Messages from the peer are dropped.
     LEAVING = enum.auto()
     CLOSED = enum.auto()
 
@@ -108,14 +108,14 @@ class Channel:
         self._watch: DescriptorWatch = reactor.watch(sock.fileno(), self._ready, writable=writable)
 
     def _opened(self, identity: Identity, now: float) -> News:
-        """Called when the handshake is complete, so that the peer is known to have the job's key."""
+        """Called after the handshake, so the peer has the job's key."""
         raise AssertionError("said by the subclass")
 
     def _on_message(self, message: Any, now: float) -> News:
         raise AssertionError("said by the subclass")
 
     def _ended(self, end: ChannelEnd, now: float) -> News:
-        """Called when the connection has ended, except after `close`."""
+        """Called after the connection's end, except after `close`."""
         raise AssertionError("said by the subclass")
 
     @property
@@ -159,15 +159,15 @@ class Channel:
         return True
 
     def leave(self) -> None:
-        """Shut down sending once all frames are sent. `_ended` is called when the peer has closed its end."""
+        """Stop sending after all frames are sent. `_ended` is called after the peer has closed its end."""
         if self.open:
             self._state = _State.LEAVING
             if not self._out:
                 self._say_no_more()
 
     def doom(self, end: ChannelEnd) -> None:
-        """End the connection because of an error. `_ended` is called in the reactor's next turn, never during a call
-        that sends.
+        """End the connection because of an error. `_ended` is called in the reactor's next turn, never in a call that
+        sends.
         """
         if self._doom is None and not self.closed:
             self._doom = end
@@ -187,7 +187,7 @@ class Channel:
 
     def _over(self, end: ChannelEnd, now: float) -> News:
         self.close()
-        # Report the error that `doom` recorded, because later errors follow from it.
+        # Report the error of `doom`, because later errors follow from it.
         return self._ended(self._doom or end, now)
 
     def _ready(self, fd: int, now: float) -> News:
@@ -200,12 +200,13 @@ class Channel:
         return self._read(now)
 
     def _shake(self, now: float) -> News:
-        """Do one step of the handshake, which includes the check of the peer's certificate."""
+        """Do one step of the handshake. It includes the check of the peer's certificate."""
         try:
             if not isinstance(self._sock, ssl.SSLSocket):
-                self._sock.getpeername()  # raises OSError if the peer has disconnected: TLS cannot wrap such a socket
-                # Wrap the socket only once the reactor reports it as readable or writable. So a peer that connects and
-                # sends nothing costs no TLS state.
+                # Raises OSError if the peer has disconnected, because TLS cannot wrap such a socket.
+                self._sock.getpeername()
+                # Wrap the socket only after the reactor has reported it as ready. A peer that connects and sends
+                # nothing then needs no TLS state.
                 self._sock = self._credentials.wrap(self._sock)
             self._sock.do_handshake()
         except ssl.SSLWantReadError:
@@ -232,7 +233,7 @@ class Channel:
         assert isinstance(sock, ssl.SSLSocket), "nothing is sent before the handshake"
         try:
             while out:
-                # After an incomplete write OpenSSL must get the same bytes again; a queued frame is never changed.
+                # After an incomplete write OpenSSL must get the same bytes again, so a queued frame is never changed.
                 sent = sock.write(memoryview(out[0])[self._at : self._at + RECORD_BYTES])
                 self._unread -= sent
                 self._at += sent
@@ -250,8 +251,8 @@ class Channel:
             self._say_no_more()
 
     def _say_no_more(self) -> None:
-        # Only shut down sending. If the socket were closed while the peer's data is unread, the kernel would reset the
-        # connection and drop the last frames.
+        # Only stop sending. If the socket were closed with unread data, the kernel would reset the connection and drop
+        # the last frames.
         try:
             socket.socket.shutdown(self._sock, socket.SHUT_WR)
         except OSError:
@@ -281,7 +282,7 @@ class Channel:
     def _deliver(self, messages: Iterable[Any], now: float) -> News:
         news: list[Event] = []
         taken = iter(messages)
-        # A message may end the connection, so test `open` for each.
+        # A message may end the connection, so test `open` before each.
         while self.open:
             try:
                 message = next(taken)
@@ -293,7 +294,7 @@ class Channel:
         return news
 
 
-#: OpenSSL's reasons for an error if one end has rejected the other end's certificate.
+#: OpenSSL's error reasons if one end has rejected the other's certificate.
 _FOREIGN = frozenset(
     {
         "TLSV1_ALERT_UNKNOWN_CA",
