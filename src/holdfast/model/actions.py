@@ -1,5 +1,5 @@
-"""Actions: the instructions of the gang (the job's state machine) to the owner's main loop. Performing an action twice
-has the same effect as performing it once.
+"""Actions: the instructions of the gang (the job's state machine) to the owner's main loop. An action can be repeated
+safely.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ class RunChecks(Act, frozen=True, kw_only=True):
     deadline_s: float
     #: Seconds that the job's prerequisites may take after the checks; 0: the job has none.
     fetch_s: float = 0.0
-    #: The node that will have rank 0. It reserves a port for the workers' rendezvous and returns it in its answer.
-    #: Empty: no node reserves one.
+    #: The node of rank 0. It reserves a port for the workers' rendezvous and returns it in its answer. Empty: no node
+    #: reserves one.
     meet_on: str = ""
-    #: Node → the number of ports to reserve for this attempt's workers. The node returns the port numbers in its
-    #: answer.
+    #: Node → the number of ports to reserve for this attempt's workers. The node's answer has the port numbers.
     ports: dict[str, int] = {}
 
 
@@ -46,17 +45,15 @@ class Send(Act, frozen=True, kw_only=True):
 
 
 class Secure(Act, frozen=True, kw_only=True):
-    """Flush the journal to disk, so that no recorded event is lost in a power cut. Answer with `JournalSecured` of the
-    same attempt.
+    """Flush the journal to disk, so that a power cut loses no recorded event. Answer with `JournalSecured` of the same
+    attempt.
     """
 
     attempt: int
 
 
 class CollectEvidence(Act, frozen=True, kw_only=True):
-    """Add logs, OOM kills and lines of the kernel log to the evidence of a drained attempt; answer with
-    `EvidenceCollected`.
-    """
+    """Add logs, OOM kills and kernel lines to the evidence about a drained attempt. Answer with `EvidenceCollected`."""
 
     attempt: int
     evidence: AttemptEvidence
@@ -65,7 +62,7 @@ class CollectEvidence(Act, frozen=True, kw_only=True):
 class RunHooks(Act, frozen=True, kw_only=True):
     """Run the user's hooks after a drained and explained attempt; answer with `HooksFinished`.
 
-    The nodes run no hook twice, even if this action is repeated.
+    A node runs each hook once, even if this action is repeated.
     """
 
     attempt: int
@@ -73,15 +70,15 @@ class RunHooks(Act, frozen=True, kw_only=True):
     end: AttemptEnd
     #: Seconds that all hooks of one node may take together.
     limit_s: float
-    #: Seconds from now until every running hook is killed, even if its own limit is later; None: only each hook's own
-    #: limit applies.
+    #: Seconds until every running hook is killed, even if the hook's own limit is later; None: only the hook's limit
+    #: applies.
     within_s: float | None = None
-    #: Whether a stop was requested. If so, running hooks get a signal to exit, and no further hook starts.
+    #: Whether a stop was requested. Running hooks then get a signal to exit, and no further hook starts.
     stop: bool = False
 
 
 class RecordAttempt(Act, frozen=True, kw_only=True):
-    """Write the record of an explained attempt and its decision, before anything acts on the decision."""
+    """Write the record of an explained attempt with its decision, before the decision takes effect."""
 
     record: AttemptRecord
 
@@ -93,9 +90,10 @@ class FinishJob(Act, frozen=True, kw_only=True):
 
 
 class Requeue(Act, frozen=True, kw_only=True):
-    """Ask the platform to start the job again once this run has ended; answer with `RequeueRefused` if it refuses.
+    """Request the platform to start the job again after the end of this run. Answer with `RequeueRefused` if it
+    refuses.
 
-    If the platform has already started a later run than `run`, do nothing.
+    Do nothing if the platform has already started a later run than `run`.
     """
 
     #: The number of the present run of the job.
@@ -106,9 +104,7 @@ class Requeue(Act, frozen=True, kw_only=True):
 
 
 class Say(Act, frozen=True, kw_only=True):
-    """Print one line for the user: an event and its reason. The gang prints nothing itself; the owner's main loop
-    performs this action.
-    """
+    """Print one line for the user: an event and its reason."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""Reads and writes durations and sizes as people write them: `90`, `5m`, `1d12h`; `1024`, `500M`, `16GiB`."""
+"""Reads and formats durations and sizes as users type them: `90`, `5m`, `1d12h`; `1024`, `500M`, `16GiB`."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ class Mount(Noun, frozen=True, kw_only=True):
 
     #: The cgroup version of the hierarchy, 1 or 2.
     version: int
-    #: The control group that is mounted at `point`: `/`, or the container's group if the mount is a bind mount.
+    #: The control group that is mounted at `point`: `/`, or the container's group for a bind mount.
     root: str
     point: str
-    #: The controllers of a v1 hierarchy. For v2 this is empty: each directory lists its controllers in
+    #: The controllers of a v1 hierarchy; empty for v2, where each directory lists its controllers in
     #: `cgroup.controllers`.
     controllers: tuple[str, ...] = ()
 
@@ -35,7 +35,7 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
     #: The cgroup version: 1 has the files `memory.oom_control` and `memory.limit_in_bytes`, 2 has `memory.events` and
     #: `memory.max`.
     version: int
-    #: The rank of the worker in this control group; None: holdfast itself is in the group, or in a group below it.
+    #: The rank of the worker in this control group; None: the group is holdfast's, or above it.
     rank: int | None = None
     #: Whether this is the highest control group that the process can see: the container's group, or the machine's root
     #: group.
@@ -45,8 +45,8 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
 def limit_in_words(directory: str) -> str:
     """Return who set the memory limit of a control group, and by which option: `Slurm's step 12.0 (sbatch --mem)`.
 
-    The function recognises the names that Slurm, Kubernetes, container engines and systemd give their groups, in v1 and
-    v2. `directory`: the group's directory.
+    It recognises the group names of Slurm, Kubernetes, container engines and systemd, in v1 and v2. `directory`: the
+    group's directory.
     """
     if found := _SLURM.search(directory):
         if found["step"]:
@@ -85,7 +85,7 @@ def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
 
 
 def _plain(word: str) -> str:
-    """Decode a path in mountinfo, where blanks and similar characters are written as octal numbers."""
+    """Decode a path in mountinfo, where blanks and similar characters are octal numbers."""
     return word if "\\" not in word else _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), word)
 
 
@@ -118,8 +118,8 @@ def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controlle
         try:
             inside = PurePosixPath(path).relative_to(mount.root)
         except ValueError:
-            # In a container with a cgroup namespace, the group's path `/` means the mounted directory, although the
-            # mount's root is another path: the two paths are relative to different directories.
+            # In a container with a cgroup namespace, the group's path `/` is the mounted directory, although the
+            # mount's root is another path.
             if path != "/":
                 continue
             inside = PurePosixPath()

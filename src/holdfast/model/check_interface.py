@@ -18,7 +18,7 @@ _KINDS_OF_NODE = frozenset({"worker", "chief", "ps", "master", "evaluator", "nod
 class Node:
     """A machine of the job: `Node("node-3")`, `Node(name="node-3")`, or DLRover's `Node("worker", 3)`.
 
-    Each further keyword argument becomes an attribute, which the check may read.
+    Each further keyword argument becomes an attribute for the check to read.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ReplaceNode(DiagnosisAction):
 
 
 class StopJob(DiagnosisAction):
-    """Stop the job. No node may start it, until a person has examined the problem."""
+    """Stop the job. It may run on no node until a person has examined the problem."""
 
     kind = ActionKind.STOP
 
@@ -160,7 +160,7 @@ class JobAbortionAction(StopJob):
 
 @dataclass
 class PreCheckResult:
-    """The result of a check. The number 0 means good; each check defines its other numbers.
+    """The result of a check. The number 0 means good; each check defines other numbers.
 
     A subclass may override `is_success` for other rules.
     """
@@ -179,8 +179,8 @@ class Verdict(PreCheckResult):
     """The result of a check, with advice, blame and measured values.
 
     `blame`: one of workload, hardware, network, storage, platform, external, unknown. `figures`: measured values by
-    name, each with its unit as a suffix. `devices`: the abnormal devices. `phrase`: set it if the check
-    knows how each worker would fail (`ModuleNotFound`). The job then ends with this class; otherwise with CheckFailed.
+    name, each with its unit as a suffix. `devices`: the abnormal devices. `phrase`: the class of the job's exit
+    (`ModuleNotFound`), if the check knows how each worker would fail; otherwise the job ends with CheckFailed.
     """
 
     solution: str = ""

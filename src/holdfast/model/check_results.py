@@ -1,7 +1,7 @@
 """Pre-checks as data: the chosen checks, their results, and the actions that they request.
 
 The interface for authors of checks (`PreCheckOperator`, `PreCheckResult`) is in `model/check_interface.py`. This module
-has the data that is sent between processes, written to the journal, or used by `decide/gate.py`.
+has the data for messages, for the journal and for `decide/gate.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.model.noun_base import Noun
 
 
 class CheckChoice(Noun, frozen=True, kw_only=True):
-    """A check that a job selects: its name and parameters."""
+    """A check that a job selects, with its parameters."""
 
     name: str
     params: dict[str, Any] = {}
@@ -55,19 +55,16 @@ class FailedAction(Noun, frozen=True, kw_only=True):
 
 
 class CheckOutcome(enum.StrEnum):
-    """Whether one run of a check found a good machine, a bad one, or could not decide."""
+    """The outcome of one run of a check: the machine is good, the machine is bad, or the check could not decide."""
 
     GOOD = "good"
     BAD = "bad"
-    #: The check crashed, exceeded its time limit, or reported that it cannot decide. Such a check never counts as
-    #: passed.
+    #: The check crashed, exceeded its time limit, or reported that it cannot decide. It never counts as passed.
     INCONCLUSIVE = "inconclusive"
 
 
 class InconclusivePolicy(enum.StrEnum):
-    """The treatment of an inconclusive check. `warn`: the job starts with a warning. `fail`: the check counts as
-    failed.
-    """
+    """How to treat an inconclusive check. `warn`: the job starts with a warning. `fail`: the check counts as failed."""
 
     WARN = "warn"
     FAIL = "fail"
@@ -95,7 +92,7 @@ class Finding(Noun, frozen=True, kw_only=True):
     took_s: float = 0.0
     #: The devices that the check found abnormal.
     devices: tuple[str, ...] = ()
-    #: The class of the exit if the check knows how each worker would fail; empty: CheckFailed.
+    #: The class of the exit, if the check knows how each worker would fail; empty: CheckFailed.
     phrase: str = ""
 
 
@@ -113,7 +110,7 @@ class CheckLine(Noun, frozen=True, kw_only=True):
     took_s: float = 0.0
 
 
-#: The maximum number of nodes of which the result of a round of checks keeps each check's state.
+#: The result of a round of checks has each check's state on at most this many nodes.
 MOST_NODES = 64
 
 
@@ -121,16 +118,15 @@ class ChecksTaken(Noun, frozen=True, kw_only=True):
     """The result of an attempt's last round of pre-checks: its state, and each check in the order of the job."""
 
     state: CheckState
-    #: Whether the results of the previous round were used again, because it passed shortly before and nothing has cast
-    #: doubt on the machine since.
+    #: Whether the results of the previous round were used again. That round had passed shortly before, and nothing has
+    #: raised doubts about the machine since.
     reused: bool = False
     checks: tuple[CheckLine, ...] = ()
-    #: In a job of several nodes: node → the states of its checks, for at most `MOST_NODES` nodes, those with failures
-    #: first.
+    #: In a job of several nodes: node → the states of its checks, for at most `MOST_NODES` nodes, failed ones first.
     by_node: dict[str, tuple[CheckLine, ...]] = {}
 
     def where(self, host: str) -> dict[str, tuple[CheckLine, ...]]:
-        """Return node → the states of its checks. `host`: the node's name if the checks ran on one node."""
+        """Return node → the states of its checks. `host`: the node's name, if the checks ran on one node."""
         return self.by_node or {host: self.checks}
 
 
@@ -154,7 +150,7 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
     #: The origin of the check: built-in, entry point, plugin file or executable, with its path or package.
     source: str = "built-in"
     by_default: bool = False
-    #: Whether the check puts load on the machine or the network. Such a check runs alone, after the cheap checks.
+    #: Whether the check puts load on the machine or the network. It then runs alone, after the cheap checks.
     needs_gang: bool = False
     during_job: bool = False
     #: Seconds between two runs of the check during a job; 0: it only runs before a job.
@@ -167,11 +163,11 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
 
 
 class Site(Noun, frozen=True, kw_only=True):
-    """The machine and job for which a check runs. Checks get it as the keyword argument `site`, in addition to
-    DLRover's arguments.
+    """The machine and the job of a check. Checks get it as the keyword argument `site`, in addition to DLRover's
+    arguments.
     """
 
-    #: The name in the job of the machine on which the check runs.
+    #: The machine's name in the job.
     node: str
     cwd: str = "."
     #: The path of holdfast's state directory.
@@ -181,10 +177,9 @@ class Site(Noun, frozen=True, kw_only=True):
     #: The rendezvous port of the first attempt's workers, if the user chose one; else None. Later attempts use any free
     #: port.
     port: int | None = None
-    #: Whether the workers are running. The check is then a periodic run, on other cores than the workers'.
+    #: Whether the workers are running. The check is then a periodic run, on cores that no worker uses.
     running: bool = False
-    #: Devices of this node that holdfast has recorded as faulty. None: the check reads the record itself.
-    #:
-    #: The check's process cannot read the record if its parent has the journal open: in a fork, SQLite would wait for
-    #: locks that the fork believes it holds. The parent then reads it.
+    #: Devices of this node that holdfast has recorded as faulty. None: the check reads the record itself. // If its
+    #: parent has the journal open, the check's process cannot read the record: in a fork, SQLite would wait for locks
+    #: that the fork seems to hold. The parent then reads it.
     kept_out: tuple[DeviceStanding, ...] | None = None

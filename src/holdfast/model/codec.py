@@ -1,4 +1,4 @@
-"""The only codec between structs and JSON bytes. The journal, the connections and the printed JSON use it."""
+"""The codec between structs and JSON bytes. The journal, the connections and the printed JSON all use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _encoder = msgspec.json.Encoder()
 def encode(value: Any) -> bytes:
     """Return a struct as JSON bytes.
 
-    Lone surrogates (which no encoding allows) in texts become U+FFFD, so that any text can be encoded.
+    In texts, lone surrogates become U+FFFD, because no encoding allows them.
     """
     try:
         return _encoder.encode(value)
@@ -24,15 +24,13 @@ def encode(value: Any) -> bytes:
 
 
 def decode_event(data: bytes) -> Event:
-    """Return the event that these JSON bytes encode. Raises `untrusted.Malformed` if they encode no event."""
+    """Return the event in these JSON bytes. Raises `untrusted.Malformed` if they contain no event."""
     event: Event = json_as(data, Event)
     return event
 
 
 def writable(value: Any) -> Any:
-    """Return a copy of lists, dicts, texts and numbers with every lone surrogate replaced, so that it can
-    be encoded.
-    """
+    """Return a copy of lists, dicts, texts and numbers without lone surrogates, which no encoding allows."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):

@@ -14,7 +14,7 @@ from holdfast.model.progress_facts import Count, Sign
 class DecisionKind(enum.StrEnum):
     RESTART = "restart"
     REPLACE = "replace"
-    #: The platform is asked to start the whole job again. The attempts continue in that run.
+    #: The platform starts the whole job again, and the attempts continue in that run.
     REQUEUE = "requeue"
     FAIL = "fail"
     SUCCEED = "succeed"
@@ -26,7 +26,7 @@ class Decision(Noun, frozen=True, kw_only=True):
 
     kind: DecisionKind
     reason: str
-    #: Whether the restart counts against the user's budget (`--max-restarts`). False: it counts against the platform's
+    #: Whether the restart is charged to the user's budget (`--max-restarts`). False: it is charged to the platform's
     #: larger budget.
     charged: bool = False
     delay_s: float = 0.0
@@ -35,41 +35,40 @@ class Decision(Noun, frozen=True, kw_only=True):
 
 
 class Bound(Noun, frozen=True, kw_only=True):
-    """The CPUs and devices to which one worker of an attempt was bound."""
+    """The CPUs and devices to which a worker of an attempt was bound."""
 
     rank: int
     role: str
     node: str
-    #: The CPUs to which the worker was bound, as `0-3,8`; empty: none.
+    #: The CPUs to which the worker was bound, as `0-3,8`; empty: it was not bound.
     cpus: str = ""
     #: The devices to which the worker was bound; None: the worker saw all devices that the node may use.
     devices: tuple[str, ...] | None = None
 
 
-#: Maximum number of bound workers that an attempt's record lists, from the first.
+#: An attempt's record lists at most this many bound workers, from the first.
 MOST_BOUND = 1024
 
 
 class Tally(Noun, frozen=True, kw_only=True):
-    """Counts of an attempt that its report does not have. Records of holdfast 0.1 lack this struct."""
+    """Counts of an attempt that its report lacks. Records of holdfast 0.1 do not have this struct."""
 
-    #: The lowest of the first steps that the ranks reported. The attempt continued from this step.
+    #: The lowest of the first steps that the ranks reported: the attempt continued from it.
     first_step: int | None = None
-    #: The lowest of the saved steps that the ranks reported. The next attempt would continue from this step.
+    #: The lowest of the saved steps that the ranks reported: the next attempt would continue from it.
     saved_step: int | None = None
-    #: Whether all workers were forked from a prewarmed process, which had already imported their modules; None: the
-    #: attempt had no workers.
+    #: Whether all workers were forks of a prewarmed process with their imports done; None: the attempt had no workers.
     warm: bool | None = None
-    #: Whether a worker had asked for a notice when it must save and exit.
+    #: Whether a worker had registered for a notice to save and exit.
     listened: bool = False
-    #: The number of workers that failed because another worker had died, before holdfast stopped them.
+    #: The number of workers that failed because another worker had died, before the stop.
     peers: int = 0
     #: The number of workers that holdfast stopped.
     stopped: int = 0
-    #: Whose memory limit led to an OOM kill: `worker`, `container` or `host`; empty: no OOM kill.
+    #: Whose memory limit led to an OOM kill: `worker`, `container` or `host`; empty: there was no OOM kill.
     memory_scope: str = ""
-    #: Console's name (`stdout`, `stderr`) → bytes of output that the console did not get, because its reader had
-    #: stopped reading. The name `log` counts bytes that could not be written to a log file.
+    #: Console (`stdout`, `stderr`) → bytes of output that it did not get, because its reader had stopped reading.
+    #: `log`: bytes that could not be written to a log file.
     dropped_bytes: dict[str, int] = {}
 
 
@@ -81,8 +80,7 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     ended_at: float
     report: ExitReport
     decision: Decision
-    #: Phase (its name in lower case: checking, preparing, starting, running, draining) → the seconds that the attempt
-    #: spent in it.
+    #: Phase (its name in lower case: checking, preparing, starting, running, draining) → the attempt's seconds in it.
     parts: dict[str, float] = {}
     #: Whether the attempt got further than all earlier attempts (by a step of `holdfast.progress` or a count in the
     #: output), or ran for at least `healthy_s`.
@@ -117,11 +115,10 @@ class JobReport(Noun, frozen=True, kw_only=True):
 
 
 def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, int]]:
-    """Return the attempts whose last steps had to be repeated by a later attempt, each with the number of repeated
-    steps.
+    """Return the attempts whose last steps a later attempt had to repeat, with the numbers of repeated steps.
 
-    Both attempts must call `holdfast.progress`. If the job failed and its program ever reported a saved step, the steps
-    of the last attempt after the last saved step count as well.
+    Both attempts must call `holdfast.progress`. If the job failed and its program has ever reported a saved step, the
+    last attempt's steps after the last saved one count too.
     """
     found = []
     last: AttemptRecord | None = None
@@ -139,7 +136,7 @@ def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, i
 
 
 def _unsaved(record: AttemptRecord) -> int:
-    """Return the number of steps that an attempt did after its last saved step; all its steps if it saved none."""
+    """Return the number of an attempt's steps after its last saved step; all its steps if it saved none."""
     tally = record.tally
     if record.step is None or tally.first_step is None:
         return 0

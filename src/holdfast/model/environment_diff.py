@@ -1,7 +1,7 @@
 """Saves a worker's environment without its secrets, and compares the environments of two attempts. Pure.
 
-An environment may contain the user's secrets, and the saved file stays on the disk. If the name or value of a variable
-looks like a secret, holdfast saves only the name.
+An environment may contain secrets, and the saved file stays on disk. If the name or the value of a variable looks like
+a secret, only the name is saved.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.noun_base import Noun
 from holdfast.model.secret_hints import may_hold
 
-#: The name of the file with a worker's environment, in the worker's directory beside its logs.
+#: The file with a worker's environment, in the worker's directory beside its logs.
 FILE = "environment.json"
 #: Maximum size of `environment.json` in bytes. A larger environment is not saved.
 MOST_BYTES = 256 * 1024
 HIDDEN = "***"
-#: Variables that look like passwords because their names contain `PWD`, but are not.
+#: Variables that only look like passwords, because their names contain `PWD`.
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
-#: The prefix of the variables that pass a job file's secrets to the workers. The job's `env` may copy such a secret
-#: into a variable with another name.
+#: The prefix of the variables that pass a job file's secrets to the workers. The job's `env` may copy such a secret to
+#: a variable of another name.
 _OF_THE_JOB = "HOLDFAST_SECRET_"
 #: Variables that holdfast sets to a new value in each attempt.
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
@@ -38,8 +38,8 @@ class Difference(Noun, frozen=True, kw_only=True):
 
 
 def kept(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment's variables by name. `HIDDEN` replaces a value that may be a secret or contains a secret
-    of the job.
+    """Return the environment's variables by name. `HIDDEN` stands for a value that may be a secret, or contains a
+    secret of the job.
     """
     secrets = [value for name, value in env.items() if name.startswith(_OF_THE_JOB) and value]
     return {
@@ -54,8 +54,8 @@ def _secret(name: str, value: str) -> bool:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Return the variables that differ between two environments, by name, except those that always differ between
-    attempts (see `OWN`).
+    """Return the variables that differ between two environments, by name. Leave out those that differ in every attempt
+    (see `OWN`).
     """
     return tuple(
         Difference(name=name, before=old, now=new)

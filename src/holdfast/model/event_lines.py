@@ -33,5 +33,5 @@ class EventLine(Noun, frozen=True, kw_only=True):
     at: float
     #: The event in one sentence.
     text: str
-    #: The keys that only this kind of event has. The printed line has them beside the common keys.
+    #: The keys that only this kind of event has. They are printed beside the common keys.
     body: dict[str, Any]

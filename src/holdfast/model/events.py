@@ -1,4 +1,4 @@
-"""Events: facts in the past tense. The owner writes each event to the journal, then handles it, then performs the
+"""Events: facts in the past tense. The owner writes each event to the journal, handles it, and then performs the
 actions.
 """
 
@@ -20,39 +20,39 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
-    #: The devices and nodes that are excluded from the start, because this machine's record of faults lists them.
+    #: The devices and nodes that are excluded from the start, by this machine's record of faults.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The seed for the jitter of pauses between attempts. It is recorded so that a replay computes the same pauses.
+    #: The seed for the jitter of pauses between attempts. It is recorded, so that a replay computes the same pauses.
     seed: int = 0
-    #: Local time minus UTC, in seconds, where the job was submitted. It is recorded so that a replay prints the same
-    #: times.
+    #: Local time minus UTC in seconds, on the machine where the job was submitted. It is recorded, so that a replay
+    #: prints the same times.
     utc_offset_s: float = 0.0
     #: How often the platform had already started the job before this run.
     run: int = 0
 
 
 class JobResumed(Message, frozen=True, kw_only=True):
-    """The platform has started the job again: all nodes and processes of the previous run are gone.
+    """The platform has started the job again. All nodes and processes of the previous run are gone.
 
     The journal of the previous run may end anywhere, even in the middle of an attempt.
     """
 
     #: The platform's name for the job, for messages: `Slurm job 1234`.
     platform: str
-    #: The number of this run, which rises with every start of the job. The event has no effect if this run was already
-    #: resumed.
+    #: The number of this run, which rises with each start of the job. If this run was already resumed, the event has no
+    #: effect.
     run: int
     #: Why the platform started the job again, in the platform's own words.
     reason: str
-    #: The phrase (kind of exit) for the attempt that was interrupted by the end of the previous run.
+    #: The phrase (kind of exit) for the attempt that the end of the previous run has cut off.
     phrase: str = Phrase.PREEMPTED
-    #: The job's specification in this run; None: the same as in the previous run.
+    #: The job's specification in this run; None: as in the previous run.
     spec: JobSpec | None = None
     #: The nodes of this run.
     nodes: tuple[NodeInfo, ...] = ()
-    #: The devices and nodes that are excluded from the start of this run, as in `JobSubmitted`.
+    #: The devices and nodes that are excluded from the start of this run (see `JobSubmitted`).
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The last sign of life of the previous run; None: no such sign is later than the last event in its journal.
+    #: The last sign of life of the previous run; None: none is later than its journal's last event.
     seen_at: At | None = None
 
 
@@ -62,12 +62,12 @@ class PlatformSaid(Message, frozen=True, kw_only=True):
     The owner adds the answer to the evidence about an attempt.
     """
 
-    #: The attempt about which the owner had asked the platform.
+    #: The attempt about which the owner asked the platform.
     attempt: int
     #: The node or job that the platform's answer is about: `n3`, `job 1234`.
     subject: str
     words: str
-    #: The command with which a user gets the same answer from the platform: `scontrol show node n3`.
+    #: The command by which a user gets the same answer from the platform: `scontrol show node n3`.
     command: str
     #: The node that the platform's answer is about; empty: the answer is about the job.
     node: str = ""
@@ -82,31 +82,29 @@ class RequeueRefused(Message, frozen=True, kw_only=True):
 
 
 class RoomChanged(Message, frozen=True, kw_only=True):
-    """The platform has no room now for a missing node of the gang, or it has room again."""
+    """The platform has no room now for a missing node of the gang, or has room again."""
 
-    #: The number by which the platform knows the missing node's place in the gang: the index of its pod.
+    #: The platform's number for the missing node's place in the gang: the index of its pod.
     place: int
-    #: Why there is no room, in the platform's own words. Empty: there is room, so the node is on its way.
+    #: Why there is no room, in the platform's words. Empty: there is room, so the node is on its way.
     words: str = ""
 
 
 class NodeJoined(Message, frozen=True, kw_only=True):
-    """An agent was admitted to the job. Its node is new (part of the gang, or a spare), or has reconnected."""
+    """The owner has admitted an agent. Its node is new (a part of the gang, or a spare), or has reconnected."""
 
     node: NodeInfo
     boot: int
-    #: The agent's random identification number. A node that reconnects with the same number keeps its name.
+    #: The agent's random id. A node that reconnects with the same id keeps its name.
     agent: str = ""
-    #: The devices that the node's own record of faults excludes; it may also exclude the whole node.
+    #: The devices that the node's own record of faults excludes, or the whole node.
     kept_out: tuple[DeviceStanding, ...] = ()
     #: The OOM kill that ended the node's earlier agent, if the guard of that agent found one.
     memory_kill: MemoryKill | None = None
 
 
 class NodeLeft(Message, frozen=True, kw_only=True):
-    """A node will not come back: a user has ended its agent, or the program that started the agent knows that the node
-    is lost.
-    """
+    """A node will not come back: a user has ended its agent, or the starter knows that it is lost."""
 
     node: str
     boot: int
@@ -116,7 +114,7 @@ class NodeLeft(Message, frozen=True, kw_only=True):
 
 
 class ChecksFinished(Message, frozen=True, kw_only=True):
-    """A round of pre-checks has ended. The gang ignores the result if it is not of the present attempt and round."""
+    """A round of pre-checks has ended. The gang ignores the result of another attempt or round."""
 
     attempt: int
     round: int
@@ -125,23 +123,21 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
     failure: CheckFailure | None = None
     #: The nodes to leave out. The job may continue with the other nodes.
     avoid: tuple[str, ...] = ()
-    #: Whether the failed check wants the job to stop.
+    #: Whether the failed check demands that the job stops.
     fatal: bool = False
     warnings: tuple[str, ...] = ()
     #: The result of every check in the round.
     taken: ChecksTaken | None = None
-    #: The rendezvous address of this attempt's workers. Rank 0's node has reserved the port.
+    #: The rendezvous address of this attempt's workers, with the port that rank 0's node has reserved.
     meeting: Meeting | None = None
-    #: Node → the ports that the node has reserved for this attempt's workers.
+    #: Node → the ports that it has reserved for this attempt's workers.
     ports: dict[str, tuple[int, ...]] = {}
     #: The `cause` of the `RunChecks` action that this event answers.
     cause: str = ""
 
 
 class ChecksMoved(Message, frozen=True, kw_only=True):
-    """A round of pre-checks has made progress. The gang ignores this event; `holdfast show` displays it while the round
-    runs.
-    """
+    """A round of pre-checks has made progress. Only `holdfast show` uses this event, while the round runs."""
 
     attempt: int
     round: int
@@ -149,7 +145,7 @@ class ChecksMoved(Message, frozen=True, kw_only=True):
 
 
 class CheckFailedRunning(Message, frozen=True, kw_only=True):
-    """A check that runs beside the workers has failed and requests more than a warning, so the attempt must stop."""
+    """A check that runs beside the workers has failed and requests more than a warning. The attempt must stop."""
 
     attempt: int
     failure: CheckFailure
@@ -164,28 +160,27 @@ class AgentReported(Message, frozen=True, kw_only=True):
 class NodeSilent(Message, frozen=True, kw_only=True):
     """An agent has been silent for longer than its lease.
 
-    Its workers count as lost once the lease has certainly ended.
+    Its workers count as lost when the lease has certainly ended.
     """
 
     node: str
     boot: int
     silent_s: float
-    #: How long before the silence was noticed the node's last messages came, in seconds; the latest message first.
+    #: When the node's last messages came, in seconds before the silence was noticed; the latest message first.
     words_s: tuple[float, ...] = ()
 
 
 class NodeFenced(Message, frozen=True, kw_only=True):
-    """The lease of a silent agent has certainly ended, so none of its processes can be alive."""
+    """The lease of a silent agent has certainly ended, so no process of it is alive."""
 
     node: str
     boot: int
 
 
 class NodeSignalled(Message, frozen=True, kw_only=True):
-    """The guard of a node has received a signal from the platform, and keeps running.
+    """The guard of a node has received a signal from the platform, and runs on.
 
-    The event changes nothing in the gang. The owner asks its platform what the signal means, and the answer becomes
-    another event.
+    The gang ignores the event. The owner asks the platform what the signal means, and the answer becomes another event.
     """
 
     node: str
@@ -205,29 +200,27 @@ class StopRequested(Message, frozen=True, kw_only=True):
 class FaultSeen(Message, frozen=True, kw_only=True):
     """A fault of a device or node began, ended, or was momentary.
 
-    The event has the consequence for this job too: it comes from the machine's record of faults, which a replay of the
-    journal does not read.
+    The event also has the fault's consequences for this job, because a replay of the journal does not read the
+    machine's record of faults.
     """
 
     fault: FaultEvent
     remedy: Remedy = Remedy.WATCH
-    #: Whether the attempt must stop if it uses the device.
+    #: Whether an attempt that uses the device must stop.
     stop: bool = False
-    #: The devices or nodes on which no worker of this job is placed from now on.
+    #: The devices or nodes that this job avoids from now on.
     avoid: tuple[str, ...] = ()
-    #: Seconds before the stop during which workers that asked for a notice may save and exit.
+    #: Seconds before the stop for workers that registered for a notice to save and exit.
     save_s: float = 0.0
-    #: Seconds for resetting the device before the next attempt, with all tries.
+    #: Seconds that the reset of the device may take before the next attempt, with all tries.
     reset_s: float = 0.0
-    #: The devices that must be reset together with this device. An attempt that uses any of them is stopped too.
+    #: The devices that must be reset together with this one. An attempt that uses any of them must stop too.
     group: tuple[str, ...] = ()
     why: str = ""
 
 
 class HangFound(Message, frozen=True, kw_only=True):
-    """No rank has made progress within the hang time-out. The evidence in this event was collected before any worker
-    was stopped.
-    """
+    """No rank has made progress within the hang time-out. The evidence is from before the stop of any worker."""
 
     attempt: int
     evidence: HangEvidence
@@ -255,9 +248,9 @@ class HooksFinished(Message, frozen=True, kw_only=True):
 
 
 class JournalSecured(Message, frozen=True, kw_only=True):
-    """All events up to the placement of this attempt's ranks are on disk, safe from a power cut.
+    """Every event up to the placement of this attempt's ranks is on disk, safe from a power cut.
 
-    `trouble`: why they are not; empty: they are.
+    `trouble`: why it is not; empty: it is.
     """
 
     attempt: int
@@ -267,7 +260,7 @@ class JournalSecured(Message, frozen=True, kw_only=True):
 
 
 class OwnerRecovered(Message, frozen=True, kw_only=True):
-    """The owner has restarted after a crash and replayed its journal. The last reports of agents in it may be out of
+    """The owner has restarted after a crash and replayed its journal. The agents' last reports in it may be out of
     date.
     """
 

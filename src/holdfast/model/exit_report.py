@@ -10,7 +10,7 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Blame(enum.StrEnum):
-    """The party that caused a failure and must act on it."""
+    """Who caused a failure and must act on it."""
 
     WORKLOAD = "workload"
     HARDWARE = "hardware"
@@ -23,8 +23,8 @@ class Blame(enum.StrEnum):
 
 
 class Rerun(enum.StrEnum):
-    """Whether another attempt can help. NOW: at once. LATER: after a pause. ELSEWHERE: on other hardware. NEVER: not at
-    all.
+    """Whether and when another attempt can help. NOW: at once. LATER: after a pause. ELSEWHERE: on other hardware.
+    NEVER: not at all.
     """
 
     NOW = "now"
@@ -43,7 +43,7 @@ class Outcome(enum.StrEnum):
 
 
 class Trigger(enum.StrEnum):
-    """The kind of evidence that decided a report. Where OpenPAI's exit information has the same kind, the value is
+    """The kind of evidence that decided a report. For a kind that OpenPAI's exit information has too, the value is
     OpenPAI's field name.
     """
 
@@ -61,7 +61,7 @@ class Trigger(enum.StrEnum):
     HANG = "hangDetector"
 
 
-#: The exit code after a stop by a user, or by a component that chose no code.
+#: The exit code after a stop by a user, or by a component that set no code.
 OPERATOR_CODE = 250
 
 
@@ -74,13 +74,13 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-#: Maximum bytes of a failed worker's last lines that its agent sends to the owner with the exit. If the node is lost,
-#: these lines are all that the owner has of the log.
+#: An agent sends the owner at most this many bytes of a failed worker's last lines. If the node is lost, the owner has
+#: no more of the log.
 TRAVELLING_BYTES = 2048
 
 
 class LimitKind(enum.StrEnum):
-    """The resource to which a limit of a process applies."""
+    """The resource that a process limit is about."""
 
     CPU = "cpu"
     FILE = "file"
@@ -89,24 +89,22 @@ class LimitKind(enum.StrEnum):
 
 
 class ProcessLimit(Noun, frozen=True, kw_only=True):
-    """A resource limit of one process (ulimit, setrlimit). The limit on CPU time is in seconds, the others are in
-    bytes.
-    """
+    """A resource limit of a process (ulimit, setrlimit): in seconds for CPU time, otherwise in bytes."""
 
     kind: LimitKind
     soft: int
     #: The hard limit; None: unlimited.
     hard: int | None = None
-    #: Whether holdfast's own process has the same limit. If not, the worker's program or its command set the limit.
+    #: Whether holdfast's process has the same limit. If not, the worker's program or command has set it.
     inherited: bool = False
 
 
 class WorkerExit(Noun, frozen=True, kw_only=True):
     """The end of one process as the operating system reported it, without any judgement.
 
-    Exactly one of `exit_code` and `signal` is set. Neither is set if the exit status was not available. Times are
-    seconds since the epoch, on the clock of the process that holds this struct. `order` numbers the deaths of an
-    attempt in the order in which the node's kernel announced them. It decides between deaths with equal times.
+    Either `exit_code` or `signal` is set; neither if the exit status was not available. Times are seconds since the
+    epoch, on the clock of the process that has this struct. `order` is the number of the death in the order of the
+    node's kernel. It decides between deaths at the same time.
     """
 
     role: str
@@ -121,26 +119,25 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     started_at: At | None = None
     ended_at: At | None = None
     order: int = 0
-    #: Whether a stop had been requested before the worker died. Such an exit is collateral, even if the worker's log
-    #: blames a peer.
+    #: Whether a stop was requested before the worker died. Such an exit is collateral, even if the worker's log blames
+    #: a peer.
     after_stop: bool = False
-    #: Whether the worker was already dying when a stop was requested, and its exit was only reported later. Holdfast's
-    #: stop is then not the cause.
+    #: Whether the worker was already dying when the stop was requested. The stop is then not the cause of the exit,
+    #: which was reported later.
     was_dying: bool = False
-    #: The end of the worker's stderr (of stdout if stderr is empty), decoded; at most 8 KiB.
-    #:
-    #: The agent's report and the journal only keep `TRAVELLING_BYTES` of it, and nothing if the exit status is 0.
+    #: The end of the worker's stderr (of stdout if stderr is empty), decoded; at most 8 KiB. The agent's report and the
+    #: journal have only `TRAVELLING_BYTES` of it; nothing if the exit status is 0.
     last_words: str = ""
     #: The stream from which `last_words` came: `stderr` or `stdout`; empty: not known.
     last_words_stream: str = ""
-    #: The content of the worker's TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node does not send it to the owner.
+    #: The content of the worker's TORCHELASTIC_ERROR_FILE, at most 64 KiB. The owner does not get it.
     error_file: str = ""
     #: The resource limits of the worker, if it failed.
     limits: tuple[ProcessLimit, ...] = ()
     #: CPU seconds that the worker and its reaped children used.
     cpu_s: float | None = None
-    #: Seconds from the exception that ended the program until holdfast ended the process, which had stayed alive; None:
-    #: that did not happen.
+    #: Seconds from the exception that ended the program until holdfast ended the process; None: the process ended by
+    #: itself.
     unended_s: float | None = None
 
     @property
@@ -149,8 +146,8 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
 
     @property
     def ended_by(self) -> int | None:
-        """The number of the signal that ended the worker. An exit status of 128 + N, as from handlers and shells,
-        counts as signal N.
+        """The number of the signal that ended the worker. Exit status 128 + N, which handlers and shells use, counts as
+        signal N.
         """
         if self.signal is None and self.exit_code is not None and 128 < self.exit_code < 160:
             return self.exit_code - 128
@@ -193,20 +190,20 @@ LEFT_RUNNING = "left running"
 
 
 class Evidence(Noun, frozen=True, kw_only=True):
-    """One piece of evidence in a report: a log line, a code, a fault or a request."""
+    """One piece of evidence in a report, such as a log line, a code, a fault or a request."""
 
     kind: EvidenceKind
     text: str
     #: The origin of the evidence: `worker-1 stderr`, `kernel log`, `cgroup`, a file name.
     source: str = ""
     at: At | None = None
-    #: The machine on which the evidence was seen; empty: the evidence is about all machines.
+    #: The machine that the evidence is from; empty: all machines.
     node: str = ""
 
 
 class Original(Noun, frozen=True, kw_only=True):
-    """The culprit's exit as the operating system reported it, kept beside the report's code because the
-    two may differ.
+    """The culprit's exit as the operating system reported it. It is kept beside the report's code, because the two may
+    differ.
     """
 
     exit_code: int | None = None
@@ -238,7 +235,7 @@ class Culprit(Noun, frozen=True, kw_only=True):
 
 
 class OtherRule(enum.StrEnum):
-    """The rule that made a report, if it is not a function in `holdfast.explain.explanation_rules`."""
+    """The rule that decided a report, if it is not a function in `holdfast.explain.explanation_rules`."""
 
     EXIT_STATUS = "exit_status"
     OWNER_DIED = "owner_died"
@@ -248,7 +245,7 @@ class OtherRule(enum.StrEnum):
 
 
 class DecidingLine(Noun, frozen=True, kw_only=True):
-    """The line of a log that decided a report. Secrets in it are masked."""
+    """The log line that decided a report. Secrets in it are masked."""
 
     text: str
     #: The file, the stream or the kernel log from which the line comes.
@@ -258,16 +255,14 @@ class DecidingLine(Noun, frozen=True, kw_only=True):
 
 
 class Because(Noun, frozen=True, kw_only=True):
-    """What decided a report: the rule, the row of the catalogue, and, if a log decided, the matched pattern and the
-    line.
-    """
+    """The reasons for a report: the rule, the catalogue's row, and, if a log decided, the matched pattern and the line."""
 
     #: The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
     #: versions before 0.2.
     rule: str = ""
-    #: The phrase of the row in the catalogue, or the phrase that a user or a component chose for its stop.
+    #: The phrase of the catalogue's row, or the phrase of a stop by a user or a component.
     row: str = ""
-    #: The id of the row's pattern (wording) that matches `line`; empty: no pattern decided.
+    #: The id of the row's pattern (wording) that matched `line`; empty: no pattern decided.
     wording: str = ""
     #: The line of a log that decided; None: an exit status, a check or a hang decided.
     line: DecidingLine | None = None
@@ -283,34 +278,34 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     reason: str
     solution: str
     trigger: str | None = None
-    #: A command that the user can type next, or a note about a bug of holdfast.
+    #: A command that the user can try next, or a note about a bug of holdfast.
     hint: str | None = None
     original: Original = Original()
     first: Culprit | None = None
     evidence: tuple[Evidence, ...] = ()
-    #: The ranks that ended only because another rank ended or holdfast stopped them.
+    #: The ranks that ended only because another rank had ended, or because holdfast stopped them.
     collateral: tuple[int, ...] = ()
     attempt: int = 1
-    #: A text made of phrase, exception type, innermost frame of the user's code, and device. Equal failures have equal
+    #: A text of phrase, exception type, innermost frame of the user's code, and device. Equal failures have equal
     #: fingerprints.
     fingerprint: str = ""
     #: The exception's type; empty if there was no exception.
     exception: str = ""
     #: The linked exceptions, if there are several: first the one that left the program, then `because …` or `while
-    #: handling …` for each exception below it.
+    #: handling …` for each one below it.
     chain: tuple[str, ...] = ()
-    #: The ranks that failed in the same way, so that no single one is the culprit.
+    #: The ranks with the same failure. None of them alone is then the culprit.
     alike: tuple[int, ...] = ()
     #: Further culprits, if several ranks are equally likely to be the cause.
     also: tuple[Culprit, ...] = ()
-    #: The confidence that `first` is the culprit, 0 to 1.
+    #: How certain it is that `first` is the culprit, from 0 to 1.
     confidence: float = 1.0
-    #: The devices or nodes that the report blames. The next attempts avoid them.
+    #: The devices or nodes that the report blames, and that the next attempts avoid.
     devices: tuple[str, ...] = ()
-    #: The rule and evidence that decided the report. The default only occurs in reports of earlier versions.
+    #: The reasons for the report. Only reports of earlier versions have the default.
     because: Because = Because()
 
     @property
     def left_running(self) -> tuple[str, ...]:
-        """The sentences about processes that exited workers had left running and that holdfast ended."""
+        """The sentences about processes that exited workers left running and that holdfast ended."""
         return tuple(item.text for item in self.evidence if item.source == LEFT_RUNNING)

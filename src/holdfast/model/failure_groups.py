@@ -1,8 +1,8 @@
-"""Groups failures that a person would call the same, by comparing fingerprints (one text per failure) without their
+"""Groups failures that a person would call the same. It compares their fingerprints (one text per failure) without the
 variable parts. Pure.
 
-Deciding on restarts needs exact fingerprints: a failure at "shard 18" after one at "shard 17" is progress. In
-statistics over many jobs, both failures are one problem. This module reads the fingerprints of all releases.
+For restarts the exact fingerprints count: a failure at "shard 18" after one at "shard 17" is progress. In statistics
+over many jobs both are one problem. This module reads the fingerprints of all releases.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from holdfast.lazy_pattern import Lazy
 if TYPE_CHECKING:
     import re
 
-#: The number of words of a fingerprint's text that are compared. More would not be reliable: the text is cut off at a
-#: length, and where the cut is depends on paths and names.
+#: This many words of a fingerprint's text are compared. The later ones are unreliable, because the text is cut off at a
+#: length, and paths and names in it shift the cut.
 MOST_WORDS = 16
 
-#: The first four parts of a fingerprint are compared as they are: class, signal or status, exception, place in the
+#: The first four parts of a fingerprint are compared unchanged: class, signal or status, exception, place in the
 #: program.
 _PLACES = 4
 _COLLECTIVE, _TEXT, _PARTS = 4, 5, 7
 
 _LIKE = Lazy(
-    # Matches URLs and paths. A name with a slash is a path if it begins like a path.
+    # Matches URLs and paths. A name with a slash counts as a path if it begins like one.
     r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\",;)\]}>]+"
     r"|(?<![\w/.])(?:~|\.{1,2})?/[^\s'\",;:)\]}>]+(?::\d+)?"
     r"|(?<![\w/.])[\w.#-]+/(?:[\w.#-]+/)*[\w.#-]+"
-    # Matches names of machines. A name counts if it has a port, is in a known domain, or follows a word such as `host`.
+    # Matches machine names. A name counts if it has a port, is in a known domain, or follows a word such as `host`.
     r"|\b(?=[\w.-]*[A-Za-z])[\w-]+(?:\.[\w-]+)*:\d+\b"
     r"|\b(?:[\w-]+\.)+(?:com|net|org|io|ai|cn|de|eu|uk|us|edu|gov|local|internal|lan|intern|corp|cluster|svc|cloud|test"
     r"|example|invalid)\b(?::\d+)?"
@@ -46,8 +46,8 @@ _SIGNS = Lazy(r"#+")
 def group_of(fingerprint: str) -> str:
     """Return the group of a fingerprint; empty for an empty one.
 
-    Two fingerprints have the same group if they only differ in numbers, addresses, paths, hashes, machines, ranks or
-    devices. They have different groups if the class, signal, status, exception or place in the program differs.
+    Fingerprints that differ only in numbers, addresses, paths, hashes, machines, ranks or devices have the same group.
+    Fingerprints with another class, signal, status, exception or place in the program have another group.
     """
     parts = fingerprint.split("|")
     kept = parts[:_PLACES]

@@ -1,4 +1,4 @@
-"""Faults of devices and nodes: reported events, remedies, and the resulting state of devices."""
+"""Faults of devices and nodes: reported events, remedies, and the states of devices."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Remedy(enum.IntEnum):
 
 
 class Standing(enum.StrEnum):
-    """Whether a device may be used. HEALTHY: yes. SUSPECT: it gets no new work. ISOLATED: not until the fault clears.
-    HELD: not until a person releases it.
+    """Whether a device may be used. HEALTHY: yes. SUSPECT: not for new work. ISOLATED: not until the fault ends. HELD:
+    not until a person releases it.
     """
 
     HEALTHY = "HEALTHY"
@@ -36,7 +36,7 @@ class Standing(enum.StrEnum):
 
 
 class Assertion(enum.StrEnum):
-    """What a fault event states: the fault began, it ended, or it happened in one moment."""
+    """The statement of a fault event: the fault began, it ended, or it was momentary."""
 
     OCCUR = "occur"
     RECOVER = "recover"
@@ -56,9 +56,9 @@ class Severity(enum.StrEnum):
 
 
 class FaultEvent(Noun, frozen=True, kw_only=True):
-    """A condition of a device or node that has a code. The event says that it began, ended, or was momentary.
+    """A fault of a device or node, with a code. The event says whether the fault began, ended, or was momentary.
 
-    `at`: when it happened, by its source's clock, in seconds since the epoch. `device`: `npu0`, `gpu3`, or the node's
+    `at`: when that happened, by its source's clock, in seconds since the epoch. `device`: `npu0`, `gpu3`, or the node's
     name for a fault of the node.
     """
 
@@ -72,7 +72,7 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     text: str = ""
     #: The origin of the event: kernel log, nvml, ascend, socket, command line …
     source: str = ""
-    #: The process id that the source's message names, as Xid lines do; None: it names none.
+    #: The process id in the source's message, as in Xid lines; None: there is none.
     pid: int | None = None
 
 
@@ -82,12 +82,12 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     event: FaultEvent
     remedy: Remedy
     ended_at: At | None = None
-    #: The ranks that used the faulty device. Empty: unknown, and then every rank of the node counts as affected.
+    #: The ranks that used the faulty device. Empty: unknown, so every rank of the node counts as affected.
     ranks: tuple[int, ...] = ()
-    #: Whether the attempt was stopped because of this fault. If so, the fault is the cause of the attempt's end,
-    #: however mild it is.
+    #: Whether the attempt was stopped because of this fault. The fault is then the cause of the attempt's end, however
+    #: mild it is.
     stopped: bool = False
-    #: Whether the job continues without the faulty device; False: the remedy decides that.
+    #: Whether the job goes on without the faulty device; False: the remedy decides that.
     avoid: bool = False
 
 
@@ -105,7 +105,7 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
 def is_verdict_of_a_check(codes: tuple[str, ...]) -> bool:
     """Return whether all these codes come from pre-checks, such as `CHECK-DISK`.
 
-    Release 0.1.0 stored such codes, and excluded the device from every later job. A check's result should only apply to
-    its own job, because the next job checks again.
+    Release 0.1.0 stored such codes and so excluded the device from every later job. A check's result is only valid for
+    one job, because the next job checks again.
     """
     return bool(codes) and all(code.upper().startswith("CHECK-") for code in codes)

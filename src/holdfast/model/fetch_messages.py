@@ -9,18 +9,18 @@ from holdfast.model.runtime_plan import Prerequisite
 
 
 class FetchOrder(Noun, frozen=True, kw_only=True):
-    """The request to one fetching process: JSON on its standard input."""
+    """The request to one fetching process, as JSON on its standard input."""
 
-    #: The prerequisites to fetch. Variables in them are expanded, and `into` is an absolute path.
+    #: The prerequisites to fetch, with variables expanded and absolute paths in `into`.
     things: tuple[Prerequisite, ...]
-    #: The name of the requester, such as `job train on node gpu-1`. Another job that waits for this fetch prints it.
+    #: The requester, such as `job train on node gpu-1`. Another job that waits for this fetch prints it.
     who: str = ""
     node: str = ""
-    #: The seed for the jitter of pauses between tries, so that nodes that fail together do not retry together.
+    #: The seed for the jitter of pauses between tries. Nodes that fail together then retry at different times.
     seed: int = 0
-    #: Seconds from the start of the fetch; no further try begins after that.
+    #: Seconds from the start of the fetch until no further try begins.
     limit_s: float = 14_400.0
-    #: Seconds without a received byte after which a server counts as failed.
+    #: A server that sends nothing for this many seconds counts as failed.
     stall_s: float = 60.0
 
 
@@ -29,25 +29,25 @@ class FetchTrouble(Noun, frozen=True, kw_only=True):
 
     #: The name of the prerequisite that could not be fetched.
     name: str
-    #: The phrase of a row of the exit catalogue. The row says who is to blame and whether another try helps.
+    #: The phrase of a row of the exit catalogue. The row says who is to blame, and whether another try helps.
     phrase: str
     #: The cause of the failure in one sentence, without secrets.
     words: str
-    #: The advice to the user, if it is more precise than the catalogue row's; else empty.
+    #: Advice to the user that is more precise than the catalogue row's; else empty.
     solution: str = ""
-    #: Whether the cause is on this node (its disk or file system), so that a fetch on another node may succeed.
+    #: Whether the cause is on this node (its disk or file system). A fetch on another node may then succeed.
     here: bool = False
 
 
 class NotPrepared(Noun, frozen=True, kw_only=True):
-    """The result of a failed `holdfast prepare`: JSON in a file, and as its last line on stdout."""
+    """The result of a failed `holdfast prepare`: JSON in a file, and on the last line of stdout."""
 
     phrase: str
     words: str
     solution: str = ""
     #: The exit status with which `holdfast prepare` ends.
     code: int = 1
-    #: The prerequisite that could not be fetched; empty: the failure is another one.
+    #: The prerequisite that could not be fetched; empty: something else has failed.
     name: str = ""
 
 
@@ -64,7 +64,7 @@ class FetchMoved(Message, frozen=True, kw_only=True):
     """The fetch has made progress; the process reports it at most twice a second."""
 
     name: str
-    #: How many bytes of the prerequisite have been fetched, including those of earlier tries.
+    #: The number of fetched bytes, with those of earlier tries.
     bytes: int
     #: The size of the whole prerequisite in bytes; None: not known.
     most_bytes: int | None = None
@@ -75,7 +75,7 @@ class FetchMoved(Message, frozen=True, kw_only=True):
 
 
 class FetchWaits(Message, frozen=True, kw_only=True):
-    """Another process of this node is fetching the same prerequisite, so this process waits for its end."""
+    """Another process of this node is fetching the same prerequisite, so this process waits for it."""
 
     name: str
     who: str
@@ -98,17 +98,17 @@ class FetchDone(Message, frozen=True, kw_only=True):
     into: str
     bytes: int
     took_s: float
-    #: Whether the prerequisite was already complete, so that nothing was fetched.
+    #: Whether the prerequisite was complete before, so that nothing was fetched.
     there: bool = False
-    #: Bytes of the prerequisite that an earlier fetch had already stored.
+    #: Bytes of the prerequisite that an earlier fetch had stored.
     resumed_bytes: int = 0
     tries: int = 1
-    #: The version of the prerequisite, as its server names it: an ETag, a commit.
+    #: The prerequisite's version by its server: an ETag, a commit.
     mark: str = ""
 
 
 class FetchFailed(Message, frozen=True, kw_only=True):
-    """The prerequisite could not be fetched, and no further try follows. The job uses no part of it."""
+    """The prerequisite could not be fetched, and no further try follows. The job uses nothing of it."""
 
     trouble: FetchTrouble
     tries: int = 1

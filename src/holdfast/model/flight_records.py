@@ -1,5 +1,5 @@
-"""The records of PyTorch's flight recorder: for each process group of a rank, the last collective that was called
-and the first that is incomplete.
+"""The records of PyTorch's flight recorder: for each process group of a rank, the last collective and the first
+incomplete one.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from holdfast.model.noun_base import Noun
 
 
 class CollectiveRecord(Noun, frozen=True, kw_only=True):
-    """One call of a collective, as the rank's flight recorder recorded it."""
+    """One call of a collective, from the rank's flight recorder."""
 
-    #: The number of the collective in its process group, from 1. The same call has the same number on all ranks.
+    #: The number of the collective in its process group, from 1. The same call has the same number on every rank.
     number: int
     #: The name of the collective: `nccl:all_reduce`.
     name: str
@@ -30,9 +30,9 @@ class GroupFlight(Noun, frozen=True, kw_only=True):
     group: str
     #: The ranks in the process group; empty: the dump does not list them.
     ranks: tuple[int, ...] = ()
-    #: The last collective that the rank has called in the group.
+    #: The last collective that the rank called in the group.
     last: CollectiveRecord | None = None
-    #: The first collective of the group that is not complete on this rank.
+    #: The first collective of the group that is incomplete on this rank.
     waits: CollectiveRecord | None = None
 
 

@@ -1,8 +1,8 @@
 """The gang protocol: the messages between the owner and the agents.
 
-Every command has the number of its attempt, so that a message about an old attempt never changes a newer one. Every
-report contains the whole state of the node's workers, so a lost message does no harm. A time is sent as an age, or as a
-reading of the sender's clock that the receiver echoes. The wall clocks of two machines are never compared.
+Every command has its attempt's number, so a message about an old attempt never changes a newer one. Every report has
+the whole state of the node's workers, so a lost message does no harm. A time is sent as an age, or as a reading of the
+sender's clock that the receiver sends back. The clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ class Meeting(Noun, frozen=True, kw_only=True):
 
     address: str
     port: int
-    #: Whether a rendezvous store already listens at this address. If not, rank 0 opens one.
+    #: Whether a rendezvous store listens at this address already. If not, rank 0 opens one.
     served: bool = False
 
 
 class Peers(Noun, frozen=True, kw_only=True):
-    """The addresses of all tasks of one attempt, in a compact form because every node of the gang gets them.
+    """The addresses of all tasks of one attempt, in a compact form, because every node of the gang gets them.
 
-    The form has no keys: the position of an entry tells its meaning. `holdfast.model.peer_addresses` builds and reads
-    this form.
+    The position of an entry gives its meaning, without keys. `holdfast.model.peer_addresses` builds and reads this
+    form.
     """
 
     #: The addresses of the attempt's nodes, in the order of their ranks.
     hosts: tuple[str, ...]
-    #: Role → where its tasks run, in order, as a flat tuple of pairs: a node (its index in `hosts`), and the number of
-    #: consecutive tasks on that node.
+    #: Role → its tasks in order, as a flat tuple of pairs: a node (its index in `hosts`), and the number of consecutive
+    #: tasks on it.
     tasks: dict[str, tuple[int, ...]]
-    #: Role → label of ports → the number of such ports of each task of the role.
+    #: Role → label of ports → the number of such ports of each task.
     labels: dict[str, dict[str, int]] = {}
-    #: The ports of each node, ordered by the node's ranks and then by their labels. Empty: no ports are reserved.
+    #: The ports of each node, by the node's ranks and then by label. Empty: no ports are reserved.
     ports: tuple[tuple[int, ...], ...] = ()
     #: The port of the sshd on each node. Empty: no sshd runs.
     ssh: tuple[int, ...] = ()
@@ -48,15 +48,15 @@ class Prepare(Message, frozen=True, kw_only=True):
     """Prepare these workers (process, environment, imports). They then wait for `Go`."""
 
     attempt: int
-    #: The workers of the receiving node only, so that the size of a command does not grow with the gang.
+    #: The workers of the receiving node alone, so that the size of a command does not grow with the gang.
     seats: tuple[Seat, ...]
     shape: GangShape = GangShape()
     #: The rendezvous address of the workers; None: the job has one node, which chooses the address.
     meeting: Meeting | None = None
     #: The addresses of all tasks, the same for every node; None: the job does not use them.
     peers: Peers | None = None
-    #: The owner's term, which rises with every restart of the owner. An agent ignores commands with a lower term than
-    #: it has seen.
+    #: The owner's term, which rises with each restart of the owner. An agent ignores commands with a lower term than
+    #: the highest it has seen.
     term: int = 0
 
 
@@ -73,20 +73,19 @@ class Stop(Message, frozen=True, kw_only=True):
     attempt: int
     reason: str
     grace_s: float
-    #: If positive, notify the workers first: those that asked for a notice then have this many seconds to save and
+    #: If positive, notify the workers first. Those that registered for a notice then have this many seconds to save and
     #: exit.
     save_s: float = 0.0
     term: int = 0
-    #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: none, because the workers already
-    #: got one from outside holdfast. If the first signal is not SIGTERM, SIGTERM follows after half of the grace
-    #: period.
+    #: The first signal to the workers: SIGTERM, or the owner's signal. 0: none, because the workers have already got
+    #: one. After another first signal SIGTERM follows, after half of the grace period.
     signal: int = 15
-    #: Seconds from this command to the first signal. The owner may learn meanwhile that the workers already got the
-    #: signal.
+    #: Seconds from this command to the first signal. Meanwhile the owner may learn that the workers have already got
+    #: the signal.
     hold_s: float = 0.0
     #: SIGKILL follows at most this many seconds after the command, even if `save_s` and `grace_s` are longer.
     within_s: float | None = None
-    #: Seconds until SIGTERM for processes that an exited worker left running. None: they get SIGTERM at once, because a
+    #: Seconds until SIGTERM for processes that an exited worker left running. None: they get SIGTERM now, because a
     #: stop of the job was requested.
     leftover_s: float | None = None
 
@@ -96,10 +95,9 @@ class Ack(Message, frozen=True, kw_only=True):
     report.
     """
 
-    #: When the acknowledged report was sent, by the agent's clock; the owner copies it from the report.
+    #: When the report was sent, by the agent's clock. The owner copies it from the report.
     sent: float
-    #: The number of the last attempt that the owner has ended. The agent ignores commands for this attempt and for
-    #: older ones.
+    #: The last attempt that the owner has ended. The agent ignores commands for this attempt and older ones.
     floor: int = 0
     term: int = 0
 
@@ -120,7 +118,7 @@ class MemberState(enum.StrEnum):
     STOPPED = "stopped"
 
 
-#: States in which the worker may have a live process.
+#: States of a worker that may have a live process.
 ALIVE = frozenset({MemberState.BOOTING, MemberState.PREPARED, MemberState.GOING, MemberState.UP})
 
 
@@ -133,31 +131,30 @@ class Member(Noun, frozen=True, kw_only=True):
     #: Seconds since the worker ended, by the agent's clock.
     age_s: float = 0.0
     start_failed: str = ""
-    #: When the worker ended, in seconds on the owner's clock. The owner adds this estimate to the agent's report.
+    #: When the worker ended, in seconds on the owner's clock. The owner adds this estimate to the report.
     died_at: float | None = None
-    #: Whether the worker was forked from a prewarmed process, which had already imported its modules.
+    #: Whether the worker was a fork of a prewarmed process with its imports done.
     warm: bool = False
-    #: Whether the worker had asked for a notice when it must save and exit.
+    #: Whether the worker had registered for a notice to save and exit.
     listened: bool = False
 
 
 class Report(Noun, frozen=True, kw_only=True):
-    """An agent's report about its workers, with their whole state. The agent sends it on every change, and as the
+    """An agent's report with the whole state of its workers. The agent sends it after every change, and as the
     heartbeat.
     """
 
     node: str
-    #: A number that rises with each start of the agent. A higher number shows that the workers of the node's earlier
-    #: agent have ended.
+    #: The agent's start number. A higher number shows that the workers of the node's earlier agent have ended.
     boot: int
-    #: The number of the attempt that the agent works on.
+    #: The attempt that the agent works on.
     attempt: int
-    #: The newest attempt of which no process is left on this node. No process of an older attempt is left either.
+    #: The newest attempt that has ended on this node, with all older ones: no process of them is alive.
     stopped: int
-    #: When the report was sent, by the agent's clock; the acknowledgement echoes it.
+    #: When the report was sent, by the agent's clock. The acknowledgement copies it.
     sent: float
     members: tuple[Member, ...] = ()
-    #: The highest owner's term in a command that this agent received.
+    #: The highest owner term in any command that this agent has received.
     term: int = 0
 
 
@@ -165,13 +162,13 @@ class Report(Noun, frozen=True, kw_only=True):
 
 
 class Closeness(enum.StrEnum):
-    """How much data a node collects about each of its ranks in one sample."""
+    """How much data a sample has about each rank."""
 
-    #: Only the time of each rank's last line or step. Reading it costs nothing.
+    #: Only the time of each rank's last line or step, which costs nothing.
     WORDS = "words"
-    #: The facts about each rank in /proc.
+    #: The facts in /proc about each rank.
     LIGHT = "light"
-    #: The facts about each rank in /proc, and the stack of each rank.
+    #: The facts in /proc and the stack of each rank.
     STACKS = "stacks"
 
 
@@ -179,10 +176,10 @@ class LookAtRanks(Message, frozen=True, kw_only=True):
     """Take a sample of the ranks on this node. Answer with `RanksSeen` of the same attempt and number."""
 
     attempt: int
-    #: The number of the sample; each sample has a higher one. An answer to another sample is ignored.
+    #: The number of the sample, which rises. An answer to another sample is ignored.
     number: int
     closeness: Closeness
-    #: Whether the stacks include native frames. To read native frames, the node halts each process for a moment.
+    #: Whether the stacks include native frames. To read them, the node halts each process for a moment.
     native: bool = False
 
 
@@ -206,9 +203,9 @@ class RanksSeen(Message, frozen=True, kw_only=True):
 
 
 class WantLastWords(Message, frozen=True, kw_only=True):
-    """Make the workers write their stacks when they are stopped.
+    """Let the workers write their stacks when they are stopped.
 
-    The owner sends this request when the gang hangs and no sample has a stack.
+    The owner sends this if the gang hangs and no sample has a stack.
     """
 
     attempt: int
@@ -220,7 +217,7 @@ TOKEN_BYTES = 16
 
 
 class OpenPort(Message, frozen=True, kw_only=True):
-    """Listen for connections of peers that present this token, until `ClosePort`. Answer with `PortOpen`."""
+    """Listen for peers that present this token, until `ClosePort`. Answer with `PortOpen`."""
 
     attempt: int
     round: int
@@ -260,7 +257,7 @@ class PeerMeasured(Message, frozen=True, kw_only=True):
     attempt: int
     round: int
     number: int
-    #: Seconds for a round trip of one byte: the shortest of several.
+    #: The shortest round trip of one byte, in seconds.
     round_trip_s: float = 0.0
     #: Seconds for a round trip of `size` bytes.
     exchange_s: float = 0.0

@@ -1,21 +1,22 @@
-"""Formats times with their zone, durations and ranks as words. Stored reports and the terminal show the same words."""
+"""Formats times with their zone, durations and ranks as text, for stored reports and for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-#: A function from a time (seconds since the epoch) to local time minus UTC, in seconds.
+#: A function from a time (seconds since the epoch) to local time minus UTC in seconds, at that time.
 Zone = Callable[[float], float]
 
 #: The times at the beginning of year 1 and at the end of year 9999, in seconds since the epoch.
 _FIRST_S, _LAST_S = -62_135_596_800.0, 253_402_300_799.0
-#: For durations: (from this many seconds, the larger unit in seconds, its name, the smaller unit in seconds, its name).
+#: The units of durations: (from this many seconds, larger unit in seconds, its name, smaller unit in seconds, its
+#: name).
 _UNITS = ((172_800, 86_400, "d", 3_600, "h"), (3_600, 3_600, "h", 60, "min"), (60, 60, "min", 1, "s"))
 _MOST_RUNS = 12
 
 
 def utc(_: float) -> float:
-    """Return 0, the offset of UTC. This zone is for times whose local zone is unknown, such as those in the journal."""
+    """Return 0, the offset of UTC, for times whose local zone is unknown, such as those in the journal."""
     return 0.0
 
 
@@ -63,8 +64,9 @@ def duration(seconds: float) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """Return ranks as `ranks 0, 2 and 3` or `ranks 0 to 7 and 12`; for many scattered ranks, their number, the
-    lowest and the highest."""
+    """Return ranks as `ranks 0, 2 and 3` or `ranks 0 to 7 and 12`. For many scattered ranks, return their number, the
+    lowest and the highest.
+    """
     ordered = sorted(set(numbers))
     if not ordered:
         return "no rank"
@@ -116,8 +118,8 @@ def _zone(offset_s: int) -> str:
 def _date(days: int) -> tuple[int, int, int]:
     """Return year, month and day of a day counted from 1970-01-01.
 
-    The function replaces `datetime`, whose import would delay each start by 2 ms. It counts years from the first of
-    March, so that a leap day is the last day of its year. The calendar repeats after 400 years.
+    It replaces `datetime`, whose import would delay each start by 2 ms. Years count from the first of March, so that a
+    leap day is the last day of its year. The calendar repeats after 400 years.
     """
     era, of_era = divmod(days + 719_468, 146_097)
     year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365

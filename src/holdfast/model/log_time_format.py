@@ -1,15 +1,13 @@
-"""The format of the file that records when the bytes of a log were written: `stdout.times` beside `stdout.log`.
+"""The format of the file with the times of a log's bytes: `stdout.times` beside `stdout.log`.
 
-The file has a head and then records of equal length. Each record has an offset in the log and a time: the bytes from
-this offset to the next record's offset were read from the worker at that time. Readers ignore an incomplete last
-record.
+The file has a head and then records of equal length. A record has an offset in the log and a time: the worker wrote the
+bytes from this offset to the next record's offset at that time. Readers ignore an incomplete last record.
 """
 
 from __future__ import annotations
 
-#: The length of the file's head in bytes: `_MAGIC`, then the inode number of the log's file.
-#:
-#: The inode number shows whether both files belong together: their names do not match for a moment after a rotation.
+#: The length of the file's head in bytes: `_MAGIC`, then the inode number of the log's file. The inode number shows
+#: that both files belong together, because for a moment after a rotation their names do not match.
 HEAD_BYTES = 12
 #: The length of a record in bytes: milliseconds since the epoch, then an offset in the log; six bytes each, big-endian.
 RECORD_BYTES = 12

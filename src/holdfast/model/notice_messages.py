@@ -9,7 +9,7 @@ from holdfast.model.noun_base import Noun
 
 
 class NoticeKind(enum.StrEnum):
-    """The events for which holdfast runs a user's notice command."""
+    """The events that run a user's notice command."""
 
     JOB_STARTED = "job_started"
     #: A restarted owner, or another run of the job, continues the job.
@@ -22,12 +22,12 @@ class NoticeKind(enum.StrEnum):
 
 
 class NoticePlan(Noun, frozen=True, kw_only=True):
-    """Who gets notices, and how. `notify` contains secrets, so this struct is never stored or printed."""
+    """The receivers of notices. `notify` contains secrets, so this struct is never stored or printed."""
 
     on_event: str = ""
     on_end: str = ""
     notify: tuple[str, ...] = ()
-    #: The path of a Markdown file to which each notice is appended.
+    #: The path of a Markdown file that each notice is appended to.
     summary: str = ""
     traces: bool = False
     limit_s: float = 30.0
@@ -37,7 +37,7 @@ class NoticePlan(Noun, frozen=True, kw_only=True):
 
 
 class Beginning(Noun, frozen=True, kw_only=True):
-    """The first line that the notifying process reads on its standard input."""
+    """The first line on the notice process's standard input."""
 
     plan: NoticePlan
     job: str
@@ -46,14 +46,14 @@ class Beginning(Noun, frozen=True, kw_only=True):
 
 
 class Notice(Noun, frozen=True, kw_only=True):
-    """Each further line on the standard input of the notifying process: one notice."""
+    """A notice: each further line on the notice process's standard input."""
 
     kind: NoticeKind
     #: The text of the notice in one sentence.
     text: str
-    #: A text that identifies a notice's content. Notices with equal fingerprints are sent to a person only once.
+    #: The identity of a notice's content. A person gets notices with equal fingerprints only once.
     fingerprint: str = ""
-    #: Whether the notice is so urgent that it should wake a person.
+    #: Whether the notice is urgent enough to wake a person.
     wakes: bool = False
     #: The data for the user's command: `report`, and further keys for this kind of notice.
     body: dict[str, Any] = {}

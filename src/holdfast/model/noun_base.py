@@ -1,7 +1,7 @@
 """The base classes of all structs of `holdfast.model`: frozen and keyword-only.
 
-The journal, the connections and the JSON output use one codec, so every message is a msgspec struct with a tag. A new
-field must have a default, and the meaning of a field never changes, so that old files stay readable.
+The journal, the connections and the JSON output use one codec, so every message is a msgspec struct with a tag. Old
+files must stay readable, so a new field has a default, and the meaning of a field never changes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Annotated
 
 import msgspec
 
-#: Marks a field as a time on the monotonic clock of the process that holds it.
+#: Marks a field as a time on the monotonic clock of the process that has the struct.
 MONOTONIC = {"clock": "monotonic"}
-#: A time in seconds, on the clock of the process that holds it. In a sent message it is an age
+#: A time in seconds, on the clock of the process that has the struct. In a message it is an age
 #: (`holdfast.wire.message_ages`).
 At = Annotated[float, msgspec.Meta(extra=MONOTONIC)]
 
@@ -22,10 +22,8 @@ def _tag(name: str) -> str:
 
 
 class Noun(msgspec.Struct, frozen=True, kw_only=True):
-    """The base class of plain values. They belong to no union, so they have no tag."""
+    """The base class of plain values. They are in no union, so they need no tag."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_tag):
-    """The base class of messages that are members of a union (events, actions, commands). The tag in the JSON names the
-    class.
-    """
+    """The base class of messages in a union (events, actions, commands). The tag in the JSON names the class."""

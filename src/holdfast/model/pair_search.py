@@ -1,10 +1,10 @@
-"""Finds bad nodes by testing nodes in pairs: it chooses the pairs, and names the bad nodes. Pure.
+"""Finds bad nodes by tests of pairs of nodes: it chooses the pairs, and names the bad nodes. Pure.
 
 This is DLRover's node check in general form. Pairs are tested in waves. In the first wave every node is tested with a
-neighbour; if the pair works, both nodes are cleared (known as good). In the next waves every other node (a suspect) is
+neighbour. If the pair works, both nodes are cleared (known as good). In later waves each remaining node (a suspect) is
 tested with a cleared node, so that a failure shows which node is bad. A suspect that works is cleared too, and helps to
-test the rest. The search names exactly the bad nodes under two conditions: some pair of good nodes was tested, and good
-nodes always work while bad nodes never do.
+test the rest. The search names exactly the bad nodes if a pair of good nodes was tested, if good nodes always work, and
+if bad nodes never do.
 """
 
 from __future__ import annotations
@@ -15,44 +15,39 @@ Pair = tuple[int, int]
 
 
 class PairSearch:
-    """The search for bad nodes among the nodes 0…count-1. Call `next_wave`, test its pairs, call `answer` for each,
+    """The search for bad nodes among the nodes 0…count-1. Call `next_wave`, test its pairs, and call `answer` for each,
     until a wave is empty.
 
-    An answer is the pair's time in seconds, or None if the exchange failed, was wrong or took too long. A pair is slow
-    if it takes more than `slow_factor` times the first quartile of all pairs' times. A median would be too high: if a
-    third of the nodes are bad, two thirds of the first wave's pairs may contain one.
+    An answer is the pair's time in seconds; None: the exchange failed, was wrong or took too long. A pair is slow if it
+    takes `slow_factor` times the first quartile of all pairs. A median would be too high: if a third of the nodes are
+    bad, two thirds of the first wave's pairs may contain one.
     """
 
     def __init__(self, count: int, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> None:
         self.count = count
         self.slow_factor = slow_factor
-        #: Seconds by which a good pair may exceed the limit for slow pairs, because a busy machine may delay a process
-        #: that long.
+        #: Seconds by which a good pair may exceed the limit, because a busy machine may delay a process that long.
         self.slack_s = slack_s
         self.times: dict[Pair, float | None] = {}
         self.cleared: set[int] = set()
         self.bad: set[int] = set()
         self._wave = 0
-        #: A cache of `reference_s`, as a tuple of one value; None: it must be computed again.
+        #: The cached `reference_s`, in a tuple; None: it must be computed again.
         self._reference: tuple[float | None] | None = None
 
     @property
     def suspects(self) -> list[int]:
-        """The nodes that are neither cleared (known as good) nor named as bad. After the last wave these nodes stay
-        undecided.
-        """
+        """The nodes that are neither cleared (known as good) nor named as bad. After the last wave they stay undecided."""
         return [node for node in range(self.count) if node not in self.cleared and node not in self.bad]
 
     @property
     def links(self) -> list[Pair]:
-        """Pairs that did not work although both nodes work with other nodes, so that the link between them is bad."""
+        """The pairs that do not work although both nodes work with others. The link between them is bad."""
         return [pair for pair in self.times if not self.works(pair) and self.cleared.issuperset(pair)]
 
     @property
     def reference_s(self) -> float | None:
-        """Seconds that a good pair takes: the first quartile of the times of all pairs that did not fail; None if all
-        failed.
-        """
+        """The time of a good pair in seconds: the first quartile of all pairs that did not fail; None: all failed."""
         if self._reference is None:
             worked = sorted(time for time in self.times.values() if time is not None)
             self._reference = (worked[(len(worked) - 1) // 4] if worked else None,)
@@ -64,17 +59,17 @@ class PairSearch:
         self._reference = None
 
     def works(self, pair: Pair) -> bool:
-        """Return whether the exchange of the pair worked and was not too slow."""
+        """Return whether the pair's exchange worked and was not slow."""
         time, reference = self.times.get(_ordered(pair)), self.reference_s
         return time is not None and reference is not None and time <= reference * self.slow_factor + self.slack_s
 
     def next_wave(self) -> list[Pair]:
-        """Return the next pairs to test. No node is in two of them. An empty list: the search is over."""
+        """Return the next pairs to test, each node at most once. An empty list: the search is over."""
         self._wave += 1
         if self._wave == 1:
             return [(node, node + 1) for node in range(0, self.count - 1, 2)]
-        # With two or three nodes, each wave tests only one pair. Test every pair before judging, because a single time
-        # has nothing to be compared with.
+        # With two or three nodes each wave tests one pair. Test all pairs before judging, because a single time cannot
+        # be compared.
         if self.count <= 3 and (wave := self._untried()):
             return wave
         self._judge()
@@ -85,7 +80,7 @@ class PairSearch:
         return self._untried()
 
     def _second(self) -> list[Pair]:
-        """Pair each suspect with a cleared (good) node with which it was not tested yet.
+        """Pair each suspect with a cleared (good) node that it was not tested with yet.
 
         No cleared node is in two pairs.
         """
@@ -99,7 +94,7 @@ class PairSearch:
         return wave
 
     def _untried(self) -> list[Pair]:
-        """Return untested pairs of suspects. They are needed while no node is cleared (known as good)."""
+        """Return untested pairs of suspects. They are needed while no node is cleared."""
         wave: list[Pair] = []
         free = dict.fromkeys(self.suspects)
         for left in tuple(free):
@@ -130,7 +125,7 @@ def _ordered(pair: Iterable[int]) -> Pair:
     return first, second
 
 
-#: A function that tests the pairs of a wave and returns their answers in the same order.
+#: A function that tests the pairs of a wave and returns their answers in order.
 Run = Callable[[Sequence[Pair]], Sequence[float | None]]
 
 

@@ -1,4 +1,4 @@
-"""The addresses at which the tasks of an attempt reach each other: hosts and reserved ports. Few jobs use them."""
+"""The addresses by which the tasks of an attempt reach each other: hosts and reserved ports. Few jobs use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SSH = "ssh"
 
 
 class Task(Noun, frozen=True, kw_only=True):
-    """The address of one task, as its peers need it."""
+    """The address of a task for its peers."""
 
     role: str
     #: The index of the task in its role, from 0.
@@ -27,7 +27,7 @@ class Task(Noun, frozen=True, kw_only=True):
 
 
 def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
-    """Return how many ports each node must reserve for an attempt whose workers are placed as in `seats`.
+    """Return how many ports each node must reserve for the attempt with this placement.
 
     Nodes that need none are left out.
     """
@@ -46,7 +46,7 @@ def gather(
 ) -> Peers | None:
     """Return the addresses of the placed tasks, in the order of ranks; None if a node has reserved too few ports.
 
-    `addresses`: node → its address; a node that is not listed has this machine's loopback address. `reserved`: node →
+    `addresses`: node → its address; without an entry, a node has this machine's loopback address. `reserved`: node →
     its ports.
     """
     if any(len(reserved.get(node, ())) < count for node, count in ports_needed(spec, seats).items()):

@@ -1,6 +1,4 @@
-"""The messages between an agent and the host that runs its workers' processes: facts from the host,
-instructions to it.
-"""
+"""The messages between an agent and the host of its workers' processes: the host's facts, and the agent's instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ class WorkerPrepared(Message, frozen=True, kw_only=True):
     attempt: int
     rank: int
     pid: int
-    #: Whether the worker was forked from a prewarmed process, which had already imported its modules.
+    #: Whether the worker is a fork of a prewarmed process with its imports done.
     warm: bool = False
 
 
@@ -42,14 +40,14 @@ class WorkerStartFailed(Message, frozen=True, kw_only=True):
 
 
 class WorkersNotified(Message, frozen=True, kw_only=True):
-    """The workers got the notice that they must save and exit. `listening`: the ranks that had asked for it."""
+    """The workers got the notice to save and exit. `listening`: the ranks that had registered for it."""
 
     attempt: int
     listening: tuple[int, ...]
 
 
 class AllReaped(Message, frozen=True, kw_only=True):
-    """No process of this attempt is alive on the node, including descendants."""
+    """No process of this attempt is alive on the node, not even a descendant."""
 
     attempt: int
 
@@ -77,9 +75,7 @@ class ReleaseWorker(Message, frozen=True, kw_only=True):
 
 
 class NotifyWorkers(Message, frozen=True, kw_only=True):
-    """Notify the workers that they must save and exit by themselves. No process is killed. Answer with
-    `WorkersNotified`.
-    """
+    """Notify the workers to save and exit. No process is killed. Answer with `WorkersNotified`."""
 
     attempt: int
     reason: str
@@ -87,15 +83,15 @@ class NotifyWorkers(Message, frozen=True, kw_only=True):
 
 
 class SignalWorkers(Message, frozen=True, kw_only=True):
-    """Send the attempt's processes a signal to exit, or kill them by SIGKILL (`hard`). Answer with `AllReaped`."""
+    """Send the attempt's processes a signal to exit, or SIGKILL (`hard`). Answer with `AllReaped`."""
 
     attempt: int
     hard: bool
     reason: str
-    #: The signal to send; 0: none, because every process of the job already got one from outside.
+    #: The signal to send; 0: none, because every process of the job has already got one from outside.
     signal: int = 15
-    #: Seconds until SIGTERM for processes that an exited worker left running. None: they get it at once, because a stop
-    #: of the job was requested.
+    #: Seconds until SIGTERM for processes that an exited worker left running. None: they get it now, because a stop of
+    #: the job was requested.
     leftover_s: float | None = None
 
 

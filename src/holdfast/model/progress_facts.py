@@ -1,4 +1,4 @@
-"""The signs that a job makes progress although its attempts fail."""
+"""The signs of progress of a job whose attempts fail."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from holdfast.model.noun_base import Noun
 class SignKind(enum.StrEnum):
     """The kind of evidence for progress."""
 
-    #: A step reported by `holdfast.progress(step)` is higher than in any earlier attempt.
+    #: A higher step of `holdfast.progress(step)` than in any earlier attempt.
     STEP = "step"
-    #: The workers' output has a higher step, epoch or iteration than in any earlier attempt.
+    #: A higher step, epoch or iteration in the workers' output than in any earlier attempt.
     COUNT = "count"
     #: A worker wrote a complete checkpoint.
     CHECKPOINT = "checkpoint"
@@ -22,8 +22,8 @@ class SignKind(enum.StrEnum):
     HEALTHY = "healthy"
 
 
-#: The signs of progress that restore the user's restart budget. The other signs only show that this failure differs
-#: from the previous one.
+#: The signs of progress that restore the user's restart budget. The others only show that this failure differs from the
+#: previous one.
 RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
 
 
@@ -38,12 +38,11 @@ class Sign(Noun, frozen=True, kw_only=True):
 class Count(Noun, frozen=True, kw_only=True):
     """A progress number in the workers' output, such as a step or an epoch."""
 
-    #: The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts with the same name are compared.
+    #: The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts of the same name are compared.
     name: str
     value: float
-    #: The epoch in which the count was printed, if the output names it. A count with an epoch may restart in each
-    #: epoch.
+    #: The epoch of the count, if the output shows it. Such a count may restart in each epoch.
     epoch: float | None = None
-    #: Whether this is the only number of its name in the attempt, without a lower one before it. Every attempt may
-    #: print such a number at its start, so it proves no progress.
+    #: Whether no lower number of this name came before it in the attempt. It then proves no progress, because every
+    #: attempt may print it at its start.
     alone: bool = False

@@ -1,5 +1,5 @@
-"""A job's runtime plan: the prerequisites to fetch before its workers start, and the hooks, daemons and sshd that run
-for them.
+"""A job's runtime plan: the prerequisites to fetch before its workers start, and the hooks, daemons and sshd beside
+them.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ class Prerequisite(Noun, frozen=True, kw_only=True):
     most_bytes: int | None = None
     #: Whether to unpack the fetched archive (tar, zip).
     extract: bool = False
-    #: Maximum number of tries to fetch it, with pauses, if a failure may be temporary.
+    #: Maximum number of tries to fetch it, with pauses, for failures that may be temporary.
     tries: int = 5
 
 
 class Daemon(Noun, frozen=True, kw_only=True):
-    """A command that runs beside the workers of an attempt, on each node that has a worker of one of its roles."""
+    """A command that runs beside the workers of an attempt, on each node with a worker of its roles."""
 
     name: str
     command: tuple[str, ...]
     env: dict[str, str] = {}
     #: The roles with which the daemon runs; empty: all roles.
     roles: tuple[str, ...] = ()
-    #: Whether the attempt fails if the daemon ends and may not be restarted.
+    #: Whether the attempt fails if the daemon ends and has no restart left.
     required: bool = False
     #: Maximum number of restarts of the daemon within one attempt.
     restarts: int = 3
 
 
 class HookMoment(enum.StrEnum):
-    """The time at which a hook runs.
+    """When a hook runs.
 
-    Hooks before the workers run in the order of the job file, hooks after the workers in reverse order.
+    Hooks before the workers run in the order of the job file, hooks after them in reverse order.
     """
 
     BEFORE = "taskStarts"
@@ -55,16 +55,14 @@ class HookMoment(enum.StrEnum):
 
 
 class OnFailure(enum.StrEnum):
-    """The consequence of a failed hook: the attempt fails, or the failure is ignored."""
+    """The effect of a failed hook: the attempt fails, or the failure is ignored."""
 
     FAIL = "fail"
     IGNORE = "ignore"
 
 
 class Hook(Noun, frozen=True, kw_only=True):
-    """A command that runs once before or after an attempt's workers, on each node that has a worker of one of its
-    roles.
-    """
+    """A command that runs once before or after an attempt's workers, on each node with a worker of its roles."""
 
     when: HookMoment
     command: tuple[str, ...]
@@ -72,7 +70,7 @@ class Hook(Noun, frozen=True, kw_only=True):
     #: The roles for which the hook runs; empty: all roles.
     roles: tuple[str, ...] = ()
     on_failure: OnFailure = OnFailure.FAIL
-    #: Seconds after which holdfast kills the hook and counts it as failed.
+    #: holdfast kills the hook after this many seconds, and counts it as failed.
     limit_s: float = 600.0
 
 
@@ -88,8 +86,7 @@ class Ssh(Noun, frozen=True, kw_only=True):
 
 
 class RuntimePlan(Noun, frozen=True, kw_only=True):
-    """What holdfast provides for a job's workers in addition to running them: data to fetch, hooks, daemons, an
-    sshd."""
+    """The runtime of a job besides its workers: data to fetch, hooks, daemons, an sshd."""
 
     prerequisites: tuple[Prerequisite, ...] = ()
     daemons: tuple[Daemon, ...] = ()

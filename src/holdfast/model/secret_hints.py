@@ -1,14 +1,14 @@
-"""Decides quickly, by searching for fixed words, whether a text may contain a secret.
+"""Decides quickly whether a text may contain a secret, by a search for fixed words.
 
-In most runs no text does, so these runs never load the slow patterns for secrets.
+In most runs no text contains one of them, so the slow patterns for secrets are never loaded.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-#: Words of which every text with a secret contains at least one. If a text has none,
-#: `holdfast.explain.text.secret_masking.mask` finds no secret in it.
+#: Every text with a secret contains at least one of these words. In a text without them,
+#: `holdfast.explain.text.secret_masking.mask` finds no secret.
 WORDS = (
     "key", "token", "secret", "passw", "pwd", "auth", "bearer", "cookie", "://", "credential", "passphrase", "sig",
     "akia", "asia", "aroa", "aida", "agpa", "anpa", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
@@ -25,7 +25,7 @@ def may_hold(text: str) -> bool:
 
 
 def may_hold_anywhere(value: object) -> bool:
-    """Return False if no text in this event, struct or container can contain a secret."""
+    """Return False if no text in this event, struct or container contains a secret."""
     texts: list[str] = []
     rest: list[object] = [value]
     while rest:

@@ -1,4 +1,4 @@
-"""The ends of the processes that run beside an attempt's workers: hooks, daemons, the sshd for debugging."""
+"""The ends of the sidecars of an attempt: hooks, daemons, the sshd for debugging."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class SideKind(enum.StrEnum):
 
 
 class SideFailure(Noun, frozen=True, kw_only=True):
-    """The failure of a process beside the workers which makes the attempt fail."""
+    """The failure of a sidecar that makes the attempt fail."""
 
     kind: SideKind
     name: str
     node: str = ""
-    #: When the failed hook was to run; None: the process is not a hook.
+    #: When the failed hook was due; None: the process is no hook.
     when: HookMoment | None = None
     exit_code: int | None = None
     signal: int | None = None
-    #: The time limit in seconds at which the process was killed; None: it ended by itself.
+    #: The time limit in seconds after which the process was killed; None: it ended by itself.
     limit_s: float | None = None
     #: Why the process could not be started, or did not become ready; empty: it ran.
     trouble: str = ""
@@ -74,7 +74,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
 
 class AttemptEnd(Noun, frozen=True, kw_only=True):
-    """How an attempt ended, for the hooks that run after it."""
+    """An attempt's end, for the hooks after it."""
 
     outcome: Outcome
     phrase: str
@@ -83,7 +83,7 @@ class AttemptEnd(Noun, frozen=True, kw_only=True):
 
     @property
     def moments(self) -> frozenset[HookMoment]:
-        """The kinds of hooks (`HookMoment`) that run after such an end of an attempt."""
+        """The kinds of hooks that run after such an end of an attempt."""
         mine = HookMoment.SUCCEEDED if self.outcome is Outcome.SUCCEEDED else HookMoment.FAILED
         return frozenset({mine, HookMoment.ENDED})
 
@@ -94,12 +94,12 @@ def named_hooks(plan: RuntimePlan) -> tuple[tuple[str, Hook], ...]:
 
 
 def hooks_before_s(plan: RuntimePlan) -> float:
-    """Return the seconds that the hooks before an attempt's workers may take, all together."""
+    """Return how many seconds the hooks before an attempt's workers may take in total."""
     return sum(hook.limit_s for hook in plan.hooks if hook.when is HookMoment.BEFORE)
 
 
 def hooks_after_s(plan: RuntimePlan) -> float:
-    """Return the seconds that the hooks after an attempt's workers may take together; 0: the job has none."""
+    """Return how many seconds the hooks after an attempt's workers may take in total; 0: there are none."""
     after = [(hook.when, hook.limit_s) for hook in plan.hooks if hook.when is not HookMoment.BEFORE]
     always = sum(limit_s for when, limit_s in after if when is HookMoment.ENDED)
     return always + max(
