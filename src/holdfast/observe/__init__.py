@@ -1,1 +1,1 @@
-"""Reads processes, logs and devices, runs checks, and reports the results. Other packages decide what follows."""
+"""Reads processes, logs and devices, and runs checks. Other packages decide what follows from the results."""

@@ -1,8 +1,7 @@
-"""Finds checkpoints that workers write. It looks only at open files in /proc/PID/fd, and never searches directories.
+"""Finds checkpoints that workers write, by their open files in /proc/PID/fd. It never searches directories.
 
-A scan finds the files that are open at that moment. It misses a file that is opened and closed between two scans. A
-file counts as finished if it was open for writing at the last scan and is closed now, if every process that had it open
-is still alive, and if the file exists and is not empty.
+A scan sees only the files that are open at that moment. A file counts as finished if it was open for writing at the
+last scan and is closed now, if every process that had it open is still alive, and if it exists and is not empty.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import NamedTuple
 from holdfast.lazy_pattern import Lazy
 from holdfast.observe.procfs import state, tree
 
-#: Limit on the number of processes that one scan examines.
+#: One scan reads at most this many processes.
 MOST_PROCESSES = 256
-#: Limit on the number of remembered open files, and of reported finished files.
+#: At most this many open files are remembered, and at most this many finished files are reported.
 MOST_FILES = 64
 
 #: Matches a checkpoint by the last three parts of its path.
@@ -52,7 +51,7 @@ class CheckpointWatch:
         return bool(self._open)
 
     def look(self, pids: Iterable[int]) -> None:
-        """Scan the open files of these processes and their descendants. A process that exits meanwhile is skipped."""
+        """Scan the open files of these processes and their descendants. Skip a process that exits meanwhile."""
         now: dict[tuple[int, int], _OpenFile] = {}
         for pid in self._processes(pids):
             for key, path in self._written_by(pid):
@@ -61,8 +60,8 @@ class CheckpointWatch:
                 if known is not None or len(now) < MOST_FILES:
                     now[key] = _OpenFile(path, holders)
         for key, was in self._open.items():
-            # A file is finished only if the process that wrote it lives, because the kernel also closes the incomplete
-            # files of a dying process.
+            # Count a file as finished only if its writer lives, because the kernel also closes the incomplete files of
+            # a dying process.
             if key not in now and all(state(pid) not in ("", "Z", "X") for pid in was.holders):
                 path = _finished(was.path, key)
                 if path and path not in self.finished and len(self.finished) < MOST_FILES:
@@ -105,7 +104,7 @@ class CheckpointWatch:
 
 
 def _finished(path: str, key: tuple[int, int]) -> str:
-    """Return the file's present path, under its old or its final name, if the file is not empty; else ""."""
+    """Return the file's path, under its old or its final name, if the file is not empty; else ""."""
     for name in _names(path):
         try:
             found = os.stat(name)  # noqa: PTH116 the path is a string
@@ -129,5 +128,5 @@ def _names(path: str) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """Return the name without the prefix or suffix that marks an unfinished file."""
+    """Return the name without the mark of an unfinished file (a prefix or suffix)."""
     return _TEMPORARY.sub("", _UNFINISHED.sub("", name)) or name

@@ -1,4 +1,4 @@
-"""Reads from a file how a container engine (docker, podman, kubelet) describes the end of the job's container."""
+"""Reads a container engine's record (docker, podman, kubelet) of the end of the job's container."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.untrusted import Malformed, json_leniently
 
 MOST_BYTES = 256 * 1024
 MOST_LETTERS = 400
-#: Keys of docker's `State` and Kubernetes' `terminated`, each with the name that is shown.
+#: Key of docker's `State` or Kubernetes' `terminated` → the name to show.
 _KEYS = (
     (("OOMKilled", "oomKilled"), "oomKilled"),
     (("ExitCode", "exitCode"), "exitCode"),
@@ -21,14 +21,13 @@ _KEYS = (
     (("Error", "message", "Message"), "message"),
     (("FinishedAt", "finishedAt"), "finishedAt"),
 )
-#: Keys under which docker's and Kubernetes' objects (a container, a pod, or a list of either) contain a container's
-#: state.
+#: Keys that lead to a container's state in docker's and Kubernetes' objects (a container, a pod, or a list of either).
 _INNER = ("State", "state", "terminated", "lastState", "status", "containerStatuses", "items")
 
 
 def container_word(path: Path, since: float) -> str:
-    """Return the container's end in one line: `oomKilled: true, exitCode: 137, reason: OOMKilled`. Text that is no JSON
-    is returned unchanged.
+    """Return the container's end in one line: `oomKilled: true, exitCode: 137, reason: OOMKilled`. Return text that is
+    no JSON unchanged.
 
     `since`: seconds since the epoch; an older file is ignored. The result is "" if no file can be read.
     """
@@ -46,7 +45,7 @@ def container_word(path: Path, since: float) -> str:
 
 
 def in_words(data: Any) -> str:
-    """Format an engine's data in one line: the output of `docker inspect`, its State, or a container's status."""
+    """Return an engine's data in one line: the output of `docker inspect`, its State, or a container's status."""
     state = _state(data)
     told = []
     for names, called in _KEYS:
@@ -62,7 +61,7 @@ def in_words(data: Any) -> str:
 
 
 def _state(data: Any) -> dict[str, Any]:
-    """Return the innermost mapping that describes the container's state."""
+    """Return the innermost mapping with the container's state."""
     while True:
         if isinstance(data, list):
             data = data[0] if data else {}

@@ -1,4 +1,4 @@
-"""Finds the CPUs that this process may use, grouped by memory domain (NUMA node) and by core with its threads."""
+"""Finds the CPUs that this process may use, by memory domain (NUMA node) and by core with its threads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.safe_files import small_text
 
 
 class Cpus(Noun, frozen=True, kw_only=True):
-    """The CPUs that can be bound to workers."""
+    """The CPUs for workers to be bound to."""
 
     count: int
-    #: Memory domain (NUMA node) → its cores, as `0+64,1+65`; empty if no worker can be bound to a core.
+    #: Memory domain (NUMA node) → its cores, as `0+64,1+65`; empty: no worker can be bound to a core.
     domains: dict[int, str] = {}
     #: Device, such as `gpu3` → its memory domain (NUMA node).
     near: dict[str, int] = {}
@@ -26,8 +26,8 @@ class Cpus(Noun, frozen=True, kw_only=True):
 def cpus_here() -> Cpus:
     """Return the CPUs of this machine to which workers can be bound.
 
-    If the CPU quota is below the number of CPUs, no worker can be bound (`domains` is empty): other containers share
-    these CPUs, and binding workers to the first ones would be worse than the kernel's scheduling.
+    If the CPU quota is below the number of CPUs, no worker can be bound (`domains` is empty). Other containers then
+    share these CPUs, and the kernel schedules better than a binding to the first ones.
     """
     allowed = os.sched_getaffinity(0)
     count = int(usable_cores())
@@ -39,7 +39,7 @@ def cpus_here() -> Cpus:
 def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int]:
     """Return the CPUs to which other processes are bound, such as another job's workers.
 
-    A process counts as bound if it may run on at most half as many CPUs as `allowed`.
+    A process counts as bound if it may run on at most half of the CPUs in `allowed`.
     """
     found: set[int] = set()
     for folder in (root / "proc").iterdir():
@@ -66,7 +66,7 @@ def domains(allowed: Collection[int], root: Path = Path("/"), taken: Collection[
             found[number] = domain_of(_cores(here, root, taken))
             mine -= here
     if mine:
-        # The kernel has no NUMA, or does not show it in this container. So all cores form one domain.
+        # The kernel has no NUMA, or hides it from this container, so all cores form one domain.
         found[max(found, default=-1) + 1] = domain_of(_cores(mine, root, taken))
     return found
 
@@ -76,7 +76,7 @@ def near_devices(root: Path = Path("/")) -> dict[str, int]:
     found: dict[str, int] = {}
     for address, device in gpu_addresses(root).items():
         text = small_text(root / "sys/bus/pci/devices" / f"{address}.0" / "numa_node")
-        if text.isdigit():  # skip -1, which means that the kernel does not know the domain
+        if text.isdigit():  # skip -1, by which the kernel says that the domain is unknown
             found[device] = int(text)
     return found
 

@@ -1,4 +1,4 @@
-"""Measures how much of a file system is used, in total and by a job, for the disk cleaner."""
+"""Measures how full a file system is, in total and by one job, for the disk cleaner."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from pathlib import Path
 
 from holdfast.model.noun_base import Noun
 
-#: Limit on the number of files that are counted for one job. For a larger tree the result is a lower bound.
+#: At most this many files are counted for a job. For a larger tree the result is a lower bound.
 MOST_FILES = 200_000
 
 
-#: Limit on the number of names in a directory that are searched for a renamed file.
+#: At most this many names in a directory are searched for a renamed file.
 MOST_LOOKED_AT = 20_000
 
 
 class DiskUse(Noun, frozen=True, kw_only=True):
-    """The use of one file system, from `statvfs`. As in `df`, the total excludes the space that is reserved for
-    root."""
+    """The use of a file system, from `statvfs`. As in `df`, the total leaves out the space that is reserved for root."""
 
     path: str
     device: int
@@ -53,9 +52,9 @@ def disk_use(path: Path) -> DiskUse | None:
 
 
 def written_files(pids: Iterable[int]) -> dict[str, int]:
-    """Return path → inode number of the regular files that these processes have open for writing now.
+    """Return path → inode number of the regular files that these processes have open for writing.
 
-    Exited processes and deleted files are left out.
+    Leave out exited processes and deleted files.
     """
     found: dict[str, int] = {}
     for pid in pids:
@@ -65,7 +64,7 @@ def written_files(pids: Iterable[int]) -> dict[str, int]:
             continue
         for entry in entries:
             try:
-                # the mode of the symbolic link in /proc shows how the file was opened
+                # The mode of the link in /proc shows how the file was opened.
                 writable = entry.lstat().st_mode & stat.S_IWUSR
                 info = entry.stat()
                 if writable and stat.S_ISREG(info.st_mode) and info.st_nlink:
@@ -76,11 +75,11 @@ def written_files(pids: Iterable[int]) -> dict[str, int]:
 
 
 def still_there(files: Mapping[str, int]) -> dict[str, int]:
-    """Return the files of `files` (path → inode) that still exist. A file that was renamed in its directory gets its
-    new path.
+    """Return the files of `files` (path → inode) that still exist. A file that was renamed within its directory gets
+    its new path.
 
-    Programs write a checkpoint under a temporary name and rename it, so the inode number identifies it. A path that has
-    another inode now is a different file.
+    Programs write a checkpoint under a temporary name and rename it, so its inode number identifies it. A path with
+    another inode is another file.
     """
     found: dict[str, int] = {}
     moved: dict[str, set[int]] = {}
@@ -108,10 +107,10 @@ def _inode(path: str) -> int | None:
 
 
 def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) -> tuple[int, int]:
-    """Return the bytes and inodes that these directories and files use on the file system `device`. Each file counts
+    """Return how many bytes and inodes these directories and files use on the file system `device`. Each file counts
     once.
 
-    `files`: path → inode; a path counts only if it still has this inode.
+    `files`: path → inode; a path with another inode does not count.
     """
     seen: set[int] = set()
     size = 0
@@ -132,7 +131,7 @@ def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) ->
             return size, len(seen)
     for directory in directories:
         if "\0" in str(directory):
-            continue  # skip a path with a NUL byte, which is invalid
+            continue  # skip a path with a NUL byte, because it is invalid
         for parent, _, names in os.walk(directory):
             if not count(parent) or not all(count(f"{parent}/{name}") for name in names):
                 return size, len(seen)
@@ -140,7 +139,7 @@ def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) ->
 
 
 def in_units(size: int) -> str:
-    """Format a size in bytes, with about two digits: `1.6 MB`, `61 GB`, `1 byte`."""
+    """Return a size in bytes as text with about two digits: `1.6 MB`, `61 GB`, `1 byte`."""
     if abs(size) < 1000:
         return f"{size} byte" if abs(size) == 1 else f"{size} bytes"
     units = ("kB", "MB", "GB", "TB")

@@ -1,9 +1,9 @@
-"""Reads dumps of PyTorch's flight recorder. A dump has the last collectives of a rank; torch's watchdog writes it when
-one times out.
+"""Reads dumps of PyTorch's flight recorder. When a collective times out, torch's watchdog writes such a dump with the
+rank's last collectives.
 
-torch writes a pickle of plain containers (lists, dictionaries) to a file whose path is PREFIX plus the rank's number;
+torch writes a pickle of plain containers (lists, dictionaries) to a file with the path PREFIX plus the rank's number;
 its debug server returns the same data as JSON. PREFIX is the value of `TORCH_FR_DUMP_TEMP_FILE`, formerly
-`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`. Ascend's torch_npu and torchcomms write the same entries to files with other names.
+`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`. Ascend's torch_npu and torchcomms write the same entries to files of other names.
 torch before 2.3 wrote only the entries, with `seq_id`.
 """
 
@@ -19,7 +19,7 @@ from holdfast.observe.plain_pickle import MOST_BYTES, plain_pickle
 from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_value
 
-#: For each library that writes dumps: the variables that set PREFIX, the newest first, and the default prefixes.
+#: For each library with dumps: the variables that set PREFIX, the newest first, and the default prefixes.
 NAMES = {
     ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"): (
         "{cache}/torch/comm_lib_trace_rank_",
@@ -34,8 +34,9 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen "
 
 
 def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the possible paths of the workers' dumps, without the rank's number. They come from the variables, or else
-    from the defaults."""
+    """Return the possible paths of the workers' dumps, without the rank's number, from the variables or else the
+    defaults.
+    """
     cache = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME') or '/tmp'}/.cache"
     found: list[str] = []
     for names, defaults in NAMES.items():
@@ -47,8 +48,7 @@ def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
 def read_flights(
     environment: Mapping[str, str], cwd: Path, ranks: Sequence[int], since: float
 ) -> tuple[FlightDump, ...]:
-    """Return the dumps of these ranks that were written at `since` (seconds since the epoch) or later. Unreadable dumps
-    are left out."""
+    """Return these ranks' dumps from `since` (seconds since the epoch) on, without unreadable ones."""
     found = []
     for rank in ranks:
         for prefix in prefixes(environment):
@@ -103,7 +103,7 @@ def _one(entry: dict[str, Any]) -> CollectiveRecord:
 
 
 def _done(entry: dict[str, Any]) -> bool:
-    # gloo leaves the state at `scheduled`, but sets `retired`, so look at both.
+    # gloo leaves the state at `scheduled` but sets `retired`, so read both.
     return bool(entry.get("retired")) or entry.get("state") == "completed"
 
 
@@ -121,8 +121,9 @@ def _group(entry: dict[str, Any]) -> str:
 
 
 def _members(told: Any) -> dict[str, tuple[int, ...]]:
-    """Return group name → its ranks. `told`: group name → a list of ranks, a text that contains them, or an object with
-    the key `ranks`."""
+    """Return group name → its ranks. `told`: group name → a list of ranks, a text with them, or an object with the key
+    `ranks`.
+    """
     found: dict[str, tuple[int, ...]] = {}
     for name, group in list(told.items())[:MOST_GROUPS] if isinstance(told, dict) else ():
         ranks = group.get("ranks", ()) if isinstance(group, dict) else group

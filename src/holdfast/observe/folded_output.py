@@ -1,7 +1,7 @@
-r"""Shows workers' output on the terminal, with less repetition.
+"""Shows workers' output on the terminal with less repetition.
 
-It merges equal tracebacks of several ranks (folding), and leaves out most states of progress bars. The rules are in
-`traceback_fold` and `progress_bar`; this module divides the output into lines, and prints them.
+It merges equal tracebacks of several ranks (folding), and leaves out most states of progress bars. `traceback_fold` and
+`progress_bar` have the rules; this module splits the output into lines and prints them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from holdfast.observe.worker_stream import STACKS_BEGIN, TRACEBACK, Sink
 
 
 class FoldedOutput:
-    """Shows the output streams of those workers on this node that have printed a traceback or a progress bar."""
+    """Shows the output of this node's workers that have printed a traceback or a progress bar."""
 
     def __init__(self, lost_peer: Callable[[str], bool]) -> None:
-        """`lost_peer(exception)`: whether the exception only says that the connection to another rank was lost."""
+        """`lost_peer(exception)`: whether the exception only says that the connection to another rank is lost."""
         self._fold = TracebackFold(lost_peer)
         self._sinks: dict[HeldStream, FoldedSink] = {}
-        #: Records the exit of a rank, or a stop, which makes other ranks lose their connections to it.
+        #: Records the exit of a rank, or a stop; other ranks then lose their connections to it.
         self.lose = self._fold.lose
 
     def begin(self, now: float) -> None:
         """Begin a new attempt: show the waiting lines of the previous attempt, and forget its tracebacks.
 
-        All streams of the previous attempt must be closed.
+        Close all streams of the previous attempt first.
         """
         self.finish(now)
         self._fold.begin()
@@ -41,11 +41,11 @@ class FoldedOutput:
         rank: int,
         is_whole: Callable[[], bool],
     ) -> FoldedSink:
-        """Return the object (sink) to which the pump writes one stream's output, and which folds it.
+        """Return the object (sink) that the pump writes one stream's output to, and that folds it.
 
-        `terminal`: the terminal stream that puts `prefix` before each line. `terminal_of(prefix)`: returns a terminal
-        stream with another prefix. `rank`: the stream's rank. `is_whole()`: whether the log file contains all bytes of
-        the stream, so that the terminal may leave lines out.
+        `terminal`: the terminal stream with `prefix` before each line. `terminal_of(prefix)`: returns a terminal stream
+        with another prefix. `rank`: the stream's rank. `is_whole()`: whether the log file has all bytes of the stream,
+        so that the terminal may leave lines out.
         """
         head, _, end = prefix.decode("utf-8", "replace").rpartition(str(rank))
         stream = HeldStream(rank, head if end == "] " else "", is_whole)
@@ -80,7 +80,7 @@ class FoldedOutput:
 
 
 class FoldedSink:
-    """Shows one output stream of a worker, with tracebacks folded and progress bars thinned out."""
+    """Shows one output stream of a worker. It folds tracebacks and thins out progress bars."""
 
     __slots__ = ("_fold", "_open", "_prefix", "_rest", "_show", "_stream", "_terminal", "_terminal_of", "bar")
 
@@ -100,12 +100,12 @@ class FoldedSink:
         self._terminal = terminal
         self._terminal_of = terminal_of
         self._prefix = prefix
-        #: The stream's unfinished last line, while earlier lines of the stream wait to be shown.
+        #: The stream's unfinished last line, while earlier lines wait.
         self._rest = b""
         self._open = True
 
     def write(self, block: bytes, now: float) -> None:
-        """Show the next bytes of the stream, or keep them until they may be shown."""
+        """Show the next bytes of the stream, or keep them for later."""
         self._take(self.bar.take(block, now), now)
 
     def tick(self, now: float) -> None:
@@ -114,7 +114,7 @@ class FoldedSink:
             self._take(self.bar.release(now), now)
 
     def close(self, now: float) -> None:
-        """Show the rest of the stream's output, because the stream has ended. Lines that wait for other ranks are shown
+        """Show the rest of the stream's output, because the stream has ended. Lines that wait for other ranks come
         later.
         """
         self._take(self.bar.release(now), now)
@@ -124,9 +124,7 @@ class FoldedSink:
         self._show(self._fold.end(self._stream), now)
 
     def settle(self, now: float) -> None:
-        """Show an unfinished line once no earlier line waits. If the stream has ended, close its terminal stream
-        too.
-        """
+        """Show the unfinished line if no earlier line waits. If the stream has ended, close its terminal stream too."""
         if self._stream.waits or not self._open:
             return
         if self._rest:
@@ -169,16 +167,14 @@ class FoldedSink:
 
 
 def _first_header(block: bytes) -> int:
-    """Return the offset of the first line in the block that begins a traceback or the stacks of a crash; -1 if there is
-    none.
-    """
+    """Return the offset of the first line in the block that begins a traceback or a crash's stacks; -1: there is none."""
     found = [_line_of(block, TRACEBACK, _may_precede), _line_of(block, STACKS_BEGIN, lambda before: not before)]
     return min((start for start in found if start >= 0), default=-1)
 
 
 def _line_of(block: bytes, header: bytes, may_precede: Callable[[bytes], bool]) -> int:
-    """Return the offset of the first line in the block that contains `header`, if only words that `may_precede`
-    accepts are before it; -1 if there is none.
+    """Return the offset of the first line with `header` and only words that `may_precede` accepts before it; -1: there
+    is none.
     """
     at = -1
     while (at := block.find(header, at + 1)) >= 0:

@@ -1,4 +1,4 @@
-"""Watches a folder for written files, without polling: inotify provides a descriptor to wait on."""
+"""Watches a folder for written files without polling: inotify has a descriptor to wait on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _BLOCK = 16_384
 
 
 class FolderWatch:
-    """Watches a folder. `fileno()` is readable when a file in the folder was written and closed, or moved into the
-    folder.
+    """Watches a folder. `fileno()`: readable when a file in it was written and closed, or was moved into it.
 
     `gone`: also report removed names. `growing`: also report files that are being written. Raises OSError if the folder
     cannot be watched.
@@ -36,8 +35,9 @@ class FolderWatch:
         return self._fd
 
     def take(self) -> list[str]:
-        """Return the names of changed files. This never blocks. An empty name means that the kernel lost events, so
-        that any file may have changed."""
+        """Return the names of changed files. This never blocks. An empty name means that the kernel has lost events, so
+        that any file may have changed.
+        """
         found: list[str] = []
         try:
             noted = os.read(self._fd, _BLOCK)

@@ -1,4 +1,4 @@
-"""Finds full file systems, right after a write has failed for lack of space."""
+"""Finds full file systems after a write has failed for lack of space."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from holdfast.observe.checks.quota import mount_of, quota_of, unescape
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units
 from holdfast.safe_files import small_text
 
-#: Limit on the number of paths that are examined.
+#: At most this many paths are looked at.
 MOST_PLACES = 64
-#: Local file systems. A call on them does not block.
+#: Local file systems, on which calls do not block.
 _OWN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "vfat", "bcachefs")
-#: A file system with fewer free bytes counts as full, because programs write checkpoints and logs.
+#: A file system with fewer free bytes counts as full, because checkpoints and logs are larger.
 _NEARLY_BYTES = 16 << 20
 
 
 def full_disks(named: Sequence[str], places: Sequence[str], answers: Callable[[str], bool]) -> tuple[str, ...]:
     """Return a clause for each full file system: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
 
-    `named`: absolute paths of failed writes. Their file systems are listed even if they have free space (because of a
-    quota, or because files were removed since). `places`: other directories to which programs write; they, and the
-    mounts of this machine's own disks, are listed if full. `answers`: tests whether a path on a server responds soon.
-    It is called before such a path is accessed.
+    `named`: absolute paths of failed writes. Their file systems are listed even if they have free space (there may be a
+    quota, or files were removed since). `places`: other directories that programs write to. These, and the mounts of
+    this machine's disks, are listed if full. `answers`: whether a path on a server responds soon; it is called before
+    the path is used.
     """
     seen: set[int] = set()
     told: list[str] = []
@@ -50,7 +50,7 @@ def shared_memory() -> tuple[str, ...]:
 
 
 def own_mounts() -> list[str]:
-    """Return the mount points of this machine's own disks."""
+    """Return the mount points of this machine's disks."""
     found = []
     for line in small_text("/proc/self/mountinfo").splitlines():
         fields = line.split()
@@ -60,7 +60,7 @@ def own_mounts() -> list[str]:
 
 
 def _there(path: str) -> Path:
-    """Return the path, or its nearest existing parent, because the file at the path may never have been created."""
+    """Return the path, or its nearest existing parent, because a failed write may have left no file."""
     place = Path(path)
     return next((step for step in (place, *place.parents) if step.exists()), place)
 

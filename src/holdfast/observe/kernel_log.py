@@ -1,12 +1,12 @@
 """Reads the kernel's log of one attempt: OOM kills, device errors, I/O errors, crashes, lost network links.
 
-`/dev/kmsg` is opened when the attempt starts, and read without blocking when the attempt ends; the descriptor keeps its
-position. If it may not be read (an ordinary user with `kernel.dmesg_restrict=1`, most containers), `missing` is a
-sentence about the facts that then stay unknown. A log daemon's file works too.
+`/dev/kmsg` is opened at the attempt's start and read without blocking at its end. If it is unreadable (an ordinary user
+with `kernel.dmesg_restrict=1`, most containers), `missing` is a sentence about the facts that are then unknown. A log
+daemon's file works too.
 
 A record of /dev/kmsg has a time in microseconds of the kernel's clock. Like CLOCK_MONOTONIC, this clock starts at boot
 and stops during suspend. So a record's time is `Clock.boot + stamp`, like all times of a run. NTP does not adjust the
-kernel's clock, which may drift by some milliseconds a day since boot; `SLACK_S` allows for that.
+kernel's clock, which may drift by some milliseconds a day; `SLACK_S` allows for that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.clock import Clock
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: Limit on the number of kept lines (the newest ones), so that a flood of errors does not fill the memory.
+#: The newest this many lines are kept, so that a flood of errors does not fill the memory.
 KEPT = 200
 SLACK_S = 2.0
 _BLOCK = 8192
@@ -47,7 +47,7 @@ class KernelLog:
     def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", clock: Clock | None = None) -> None:
         self.path = Path(path)
         self._boot = (clock or Clock()).boot
-        #: One sentence that says why the log cannot be read and what stays unknown, or "".
+        #: Why the log is unreadable and which facts are then unknown, as a sentence; "" if it is readable.
         self.missing = ""
         self._found: deque[Evidence] = deque(maxlen=KEPT)
         self._rest = b""
@@ -64,9 +64,9 @@ class KernelLog:
             )
 
     def lines(self, since: float, *, pids: frozenset[int] | None = None) -> list[Evidence]:
-        """Return the lines of interest from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
+        """Return the relevant lines from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
 
-        With `pids`, crashes (`segfault at`, `traps:`) of other processes are left out. A later call returns the earlier
+        With `pids`, leave out crashes (`segfault at`, `traps:`) of other processes. A later call returns the earlier
         lines again.
         """
         self._read()
@@ -77,8 +77,7 @@ class KernelLog:
         ]
 
     def fileno(self) -> int:
-        """Return the fd, or -1 if the log is not open. With /dev/kmsg, the fd is readable when there is a new
-        message."""
+        """Return the fd, which for /dev/kmsg is readable when there is a new message; -1: the log is not open."""
         return self._fd
 
     def close(self) -> None:
@@ -100,7 +99,7 @@ class KernelLog:
                 return
             if not block:
                 return
-            # A read of the device returns one record. A read of a file may end inside a line.
+            # A read of the device returns one record. A read of a file may end in the middle of a line.
             rows = (block if self._device else self._rest + block).split(b"\n")
             self._rest = b"" if self._device else rows.pop()
             for row in rows:

@@ -1,8 +1,7 @@
-"""Measures the link to another node's agent: first it sends single bytes for the round trip time, then a block in both
-directions.
+"""Measures the link to another node's agent: single bytes for the round trip time, then a block in both directions.
 
-The listening peer echoes the bytes. It accepts only a peer with the token that the owner sent to both. No call blocks,
-so the agent's heartbeats continue.
+The listening peer echoes the bytes. It accepts only a peer with the token that the owner has sent to both. No call
+blocks, so the agent's heartbeats go on.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from holdfast.model.gang_protocol import TOKEN_BYTES, MeasurePeer, OpenPort, Pee
 from holdfast.reactor import DueCall, Reactor
 
 PINGS = 5
-#: Limit on the connections that a node serves at a time. The node closes further ones.
+#: A node serves at most this many connections at a time, and closes further ones.
 PEERS = 16
 _CHUNK = 1 << 18
 
@@ -74,7 +73,7 @@ def _listener(ports: Iterator[int]) -> socket.socket:
 
 
 class _Stream:
-    """A connection with a time limit. When the connection is ready, `_advance` is called and continues the exchange."""
+    """A connection with a time limit. When it is ready, `_advance` continues the exchange."""
 
     def __init__(self, link: socket.socket, reactor: Reactor, limit: float) -> None:
         self._link = link
@@ -110,7 +109,7 @@ class _Stream:
             self._writes = to_write
 
     def _send(self) -> bool:
-        """Send the remaining bytes. Return True when all are sent. Raises OSError."""
+        """Send the remaining bytes. Return whether all are sent. Raises OSError."""
         while self._out:
             try:
                 self._out = self._out[self._link.send(self._out[:_CHUNK]) :]
@@ -119,8 +118,7 @@ class _Stream:
         return True
 
     def _receive(self, most: int) -> bytes | None:
-        """Return the bytes that have arrived, or None if there are none now. Raises OSError, also if the peer has
-        disconnected."""
+        """Return the bytes that have arrived; None: none now. Raises OSError, also if the peer has disconnected."""
         try:
             data = self._link.recv(min(most, _CHUNK))
         except BlockingIOError:
@@ -131,7 +129,7 @@ class _Stream:
 
 
 class _Echo(_Stream):
-    """The listening end of a connection. It checks the token, echoes each ping, and then echoes a block."""
+    """The listening end of a connection. It compares the token, echoes each ping, and then echoes a block."""
 
     def __init__(
         self,
@@ -165,7 +163,7 @@ class _Echo(_Stream):
             self.close()
 
     def _step(self) -> bool:
-        """Do one step of the exchange. Return False if there is nothing to do now."""
+        """Do one step of the exchange. Return False if nothing can be done now."""
         if not self._send():
             self._wait(to_write=True)
             return False
@@ -194,7 +192,7 @@ class _Echo(_Stream):
 
 
 class PeerProbe(_Stream):
-    """The end of a connection that connects to a peer and measures the link. `tell` receives the result, once."""
+    """The connecting end: connects to a peer and measures the link. `tell`: gets the result, once."""
 
     def __init__(
         self, order: MeasurePeer, reactor: Reactor, now: float, tell: Callable[[PeerProbe, PeerMeasured], None]

@@ -1,4 +1,4 @@
-"""Writes a worker's log file. A failing disk never ends the training."""
+"""Writes a worker's log file. A failing disk does not end the training."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from holdfast.model.log_time_format import HEAD_BYTES, RECORD_BYTES, head, recor
 from holdfast.model.noun_base import Noun
 from holdfast.safe_files import open_file
 
-#: Seconds from a failed write to the next try. Bytes that arrive meanwhile are lost, and counted.
+#: Seconds from a failed write to the next try. Bytes in between are lost, and counted.
 RETRY_S = 5.0
 
-#: Minimum time between two records of a log's times, in seconds. Bytes that arrive within this time share one record.
+#: Shortest time between two records of a log's times, in seconds. Bytes within this time share a record.
 STEP_S = 0.001
-#: Minimum time between two records in a log with short lines, in seconds. With more records, the times would take more
-#: than an eighth of the log's size.
+#: Shortest time between two records in a log with short lines, in seconds. With more records, the times would take over
+#: an eighth of the log's size.
 COARSE_STEP_S = 0.1
 #: A log of fewer than this many bytes always uses `STEP_S`.
 FREE_BYTES = 64 * 1024
 
-#: A write that takes longer than this many seconds is reported as slow, because the workers' pipes fill up meanwhile.
+#: A write of more than this many seconds is reported as slow, because the workers' pipes fill up meanwhile.
 SLOW_S = 2.0
 
 _CURES = {
@@ -40,15 +40,15 @@ class Rotation(Noun, frozen=True, kw_only=True):
     """The size at which a log is rotated, and how many rotated files are kept."""
 
     most_bytes: int
-    #: Number of rotated files that are kept, besides the present file.
+    #: The number of rotated files to keep, besides the present one.
     kept: int
 
 
 class LogTimes:
-    """Records when a log's bytes were read, in a file next to the log. An error with this file never affects the log.
+    """Records when a log's bytes were read, in a file beside the log. An error with this file does not affect the log.
 
-    One record is appended per write, without a buffer, so that a kill of this process loses no record. A record is
-    written before the log's bytes, so that a reader of the bytes finds their time.
+    Each write appends one record, without a buffer, so that a kill of this process loses none. The record is written
+    before the log's bytes, so that a reader of the bytes finds their time.
     """
 
     __slots__ = ("_due", "_fd", "_size", "path")
@@ -57,7 +57,7 @@ class LogTimes:
         self.path = log.with_name(times_name(log.name))
         self._fd = -1
         self._size = 0
-        #: No record is written before this time, in seconds since the epoch.
+        #: When the next record may be written, in seconds since the epoch.
         self._due = 0.0
 
     def note(self, log_fd: int, at: int, now: float) -> None:
@@ -74,8 +74,8 @@ class LogTimes:
         if done == RECORD_BYTES:
             self._due = now + (STEP_S if self._size <= FREE_BYTES + at // 8 else COARSE_STEP_S)
         else:
-            # Stop recording times, because the disk is usually full after this error. The next opening of the file
-            # truncates a partial record.
+            # After this error the disk is usually full, so record no more times. The next opening of the file truncates
+            # a partial record.
             self.close()
             self._due = now + RETRY_S
 
@@ -93,8 +93,9 @@ class LogTimes:
         self._size = os.write(self._fd, begin)
 
     def put_aside(self, kept: int) -> None:
-        """Rotate this file of times together with its log (`stderr.log` became `stderr.log.1`). `kept`: number of
-        rotated files to keep."""
+        """Rotate this file of times together with its log (`stderr.log` became `stderr.log.1`). `kept`: the number of
+        rotated files to keep.
+        """
         self.close()
         self._size = 0
         self._due = 0.0
@@ -108,7 +109,7 @@ class LogTimes:
             if not older:
                 self.path.unlink(missing_ok=True)
         except OSError:
-            # ignore the error: the file's first bytes identify its log, so no reader uses the file for another log
+            # Ignore the error: the file's first bytes identify its log, so no reader uses it for another log.
             pass
 
     def close(self) -> None:
@@ -118,11 +119,11 @@ class LogTimes:
 
 
 class LogFile:
-    """Appends to one log file. Never raises: bytes that cannot be written are counted and reported once, and writing is
-    retried later.
+    """Appends to one log file. Never raises: bytes that cannot be written are counted and reported once, and a later
+    write tries again.
 
-    After a gap the file gets a marker line with the number of missing bytes, so that readers see that it is incomplete.
-    `say` receives a message and its subject, so that the owner of many files prints the same problem only once.
+    After a gap, a marker line in the file gives the number of missing bytes. `say`: gets a message and its subject, so
+    that the owner of many files prints the same problem only once.
     """
 
     __slots__ = (
@@ -163,11 +164,11 @@ class LogFile:
         self.path = path
         self._rotation = rotation
         self._size = 0
-        #: True if the last line in the file has no newline yet.
+        #: Whether the last line in the file has no newline yet.
         self._in_line = False
         self._clock = clock or Clock().now
         self.source = source
-        #: Number of bytes of the worker's output that are not in the file.
+        #: The number of bytes of the worker's output that the file lacks.
         self.lost_bytes = 0
         self._shown = shown
         self._say = say
@@ -176,13 +177,12 @@ class LogFile:
         self._trouble = 0
         self._retry_at = now
         self._slow_said = False
-        #: The file with the times of reading. It is created with the first byte, because most workers write nothing to
-        #: stderr.
+        #: The file of times. It is created with the first byte, because most workers write nothing to stderr.
         self._times: LogTimes | None = None
         self._put(b"", now, now)
 
     def write(self, block: bytes, now: float, read_at: float | None = None) -> None:
-        """Append a block. `read_at`: when the block was read, in seconds since the epoch, if that was before `now`."""
+        """Append a block. `read_at`: when the block was read, in seconds since the epoch, if before `now`."""
         at = now if read_at is None else read_at
         if self._trouble and (now < self._retry_at or not self._recover(now)):
             self._lose(len(block))
@@ -202,8 +202,9 @@ class LogFile:
             )
 
     def _pieces(self, block: bytes) -> Iterator[bytes]:
-        """Yield the block in pieces, and rotate the file between two pieces. Every piece except the last ends with a
-        whole line."""
+        """Yield the block in pieces. The file may be rotated between two pieces, so every piece but the last ends with
+        a whole line.
+        """
         rotation = self._rotation
         while rotation is not None and self._size + len(block) > rotation.most_bytes:
             room = max(0, rotation.most_bytes - self._size)
@@ -216,14 +217,14 @@ class LogFile:
                 yield block[:cut]
                 block = block[cut:]
             elif not self._size:
-                break  # stop: a line longer than the limit is written to a file of its own
+                break  # stop: a line longer than the limit gets its own file
             if not self._put_aside(rotation):
                 rotation = self._rotation = None
         if block:
             yield block
 
     def _put_aside(self, rotation: Rotation) -> bool:
-        """Rotate the file. Return whether the next byte goes into a new file."""
+        """Rotate the file. Return whether the next byte goes to a new file."""
         self.close()
         name = self.path.name
         older = [self.path.with_name(f"{name}.{number}") for number in range(1, rotation.kept + 1)]
@@ -232,7 +233,7 @@ class LogFile:
                 try:
                     newer.replace(place)
                 except FileNotFoundError:
-                    pass  # ignore a missing file: so far there are fewer rotated files than may be kept
+                    pass  # ignore a missing file: there are fewer rotated files so far than may be kept
             if older:
                 self.path.replace(older[0])
             else:
@@ -258,8 +259,7 @@ class LogFile:
         self._gap_bytes += count
 
     def _recover(self, now: float) -> bool:
-        """Reopen the file, since its handle may be stale, and write a marker for the gap. Return whether that
-        succeeded."""
+        """Reopen the file, because its handle may be stale, and write a marker for the gap. Return whether that worked."""
         self.close()
         gap = f"\n[holdfast: {amount(self._gap_bytes)} of output missing here]\n".encode() if self._gap_bytes else b""
         if self._put(gap, now, now) < len(gap) or self._fd < 0:

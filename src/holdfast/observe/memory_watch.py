@@ -1,8 +1,9 @@
 """Distinguishes OOM kills from other SIGKILLs.
 
-There are three sources: the counters of a worker's control group, the counters of the group that holdfast runs in, and
-the kernel's log. The counters show that a kill happened, and in which group. The log shows the process and its size.
-All findings for one rank count as one kill."""
+There are three sources: the counters of a worker's control group, the counters of holdfast's group, and the kernel's
+log. The counters show that a kill happened, and in which group. The log shows the process and its size. All findings
+about one rank count as one kill.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +21,11 @@ from holdfast.model.noun_base import Noun
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.safe_files import small_text
 
-#: The inode of /proc/self/ns/pid outside of containers: the kernel's constant PROC_PID_INIT_INO.
+#: The inode of /proc/self/ns/pid outside of containers, which is the kernel's constant PROC_PID_INIT_INO.
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
-#: A limit of at least this many bytes counts as no limit, because cgroup v1 shows a number near 2^63 for a group
-#: without a limit.
+#: A limit of at least this many bytes counts as no limit, because cgroup v1 shows a number near 2^63 without a limit.
 _NO_LIMIT_BYTES = 1 << 60
-#: A group whose peak memory is at least this share of its limit counts as full.
+#: A group counts as full if its peak memory is at least this share of its limit.
 _FULL = 0.98
 
 _LOG = "kernel log"
@@ -38,7 +38,7 @@ _KILLED = Lazy(
 _WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
 _LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
 _TASK_GROUP = Lazy(r"\btask_memcg=([^,]+)")
-#: Matches the path of a control group that holdfast made for a worker of any job.
+#: Matches the path of a control group that holdfast has created for a worker of any job.
 _OTHER_JOB = Lazy(r"/holdfast-[^/]+\.\d+/[^/]+$")
 
 
@@ -46,15 +46,15 @@ class _Counts(Noun, frozen=True, kw_only=True):
     """The present values in the files of one control group."""
 
     killed: int = 0
-    #: In cgroup v2: how often the group reached its limit with nothing left to reclaim.
+    #: In cgroup v2: how often the group reached its limit and nothing could be reclaimed.
     exhausted: int = 0
-    #: In cgroup v1: how often the group reached its limit. Page cache alone can cause that.
+    #: In cgroup v1: how often the group reached its limit, which page cache alone can cause.
     refused: int = 0
     limit_bytes: int | None = None
     peak_bytes: int | None = None
 
     def full_since(self, before: _Counts) -> bool:
-        """Return whether the group has exhausted its own memory limit since the counters in `before` were read."""
+        """Return whether the group has exhausted its memory limit since `before` was read."""
         near = bool(self.limit_bytes and self.peak_bytes and self.peak_bytes >= _FULL * self.limit_bytes)
         if self.exhausted or self.refused:
             return self.exhausted > before.exhausted or (near and self.refused > before.refused)
@@ -69,7 +69,7 @@ class _Full(Noun, frozen=True, kw_only=True):
 
 
 class MemoryWatch:
-    """Finds OOM kills from `mark()` on. It reads files only when it is called, and never raises."""
+    """Finds OOM kills since `mark()`. It reads files only on a call, and never raises."""
 
     def __init__(
         self,
@@ -83,31 +83,32 @@ class MemoryWatch:
         """Create the watch.
 
         `container`: the memory groups around holdfast, the innermost first. `kernel`: the kernel's log, if it is read.
-        `pids_are_ours`: whether the log's pids are those of this pid namespace; None to find out. `uid`: the user of
-        the workers; None to find out. `marked`: count kills from now on; otherwise from the groups' creation.
+        `pids_are_ours`: whether the log's pids are those of this pid namespace; None: find out. `uid`: the user of the
+        workers; None: find out. `marked`: count kills from now on; otherwise from the groups' creation.
         """
         self._container = tuple(container)
         self._kernel = kernel
-        # In a container, the log's pids are the host's, and do not match the pids that the container sees.
+        # In a container the log has the host's pids, which differ from the container's.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
-        # Compare the user id, because the kernel's log also contains kills of other containers on the machine, which
-        # often belong to another user.
+        # Compare the user id: the kernel's log also has kills of other containers on the machine, which often belong to
+        # other users.
         self._uid = _user_of_the_kernel() if uid is None else uid
         self._before: dict[str, _Counts] = {}
         if marked:
             self.mark()
 
     def mark(self) -> None:
-        """From now on, count only new OOM kills of the control groups around holdfast, because an attempt starts."""
+        """From now on count only new OOM kills of the control groups around holdfast, because an attempt starts."""
         self._before = {group.directory: _read_counts(group) for group in self._container}
 
     def kills(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, workers: Iterable[MemoryGroup] = ()
     ) -> tuple[MemoryKill, ...]:
-        """Return the OOM kills since `since` (seconds since the epoch). OOM kills of known ranks come first.
+        """Return the OOM kills since `since` (seconds since the epoch), those of known ranks first.
 
-        `pids_by_rank`: all known pids of each rank, including descendants, since a killed data loader worker counts for
-        its rank. `workers`: the groups of the attempt's workers, which must still exist."""
+        `pids_by_rank`: all known pids of each rank, with descendants, because a killed data loader worker counts for
+        its rank. `workers`: the groups of the attempt's workers; they must still exist.
+        """
         groups = tuple(workers)
         logged, strangers = self._logged(pids_by_rank, since, groups)
         kills: list[MemoryKill] = []
@@ -126,10 +127,10 @@ class MemoryWatch:
     # ----------------------------------------------------------------- methods that read the counters of control groups
 
     def _of_worker(self, group: MemoryGroup, counts: _Counts) -> MemoryKill:
-        """Return the OOM kill that a worker's control group counted, with the limit that caused it.
+        """Return the OOM kill in a worker's control group, with the limit that caused it.
 
-        The counter also rises for kills by the limits of other groups, so check whether this group was full. `counts`:
-        the present values of the group's files.
+        The group's counter also rises for kills by the limits of other groups, so find out whether this group was full.
+        `counts`: the present values of the group's files.
         """
         full = counts.full_since(_Counts())
         kill = MemoryKill(
@@ -143,7 +144,7 @@ class MemoryWatch:
         return kill if full else self._by_limit_around(kill)
 
     def _by_limit_around(self, kill: MemoryKill) -> MemoryKill:
-        """Add to the OOM kill the limit of a control group around holdfast, if that limit was reached."""
+        """Add the limit of a control group around holdfast to the OOM kill, if that limit was reached."""
         full = self._full_container()
         if full is None:
             return kill
@@ -156,8 +157,7 @@ class MemoryWatch:
         )
 
     def _full_container(self) -> _Full | None:
-        """Return the innermost control group around holdfast that has reached its memory limit since `mark()`, or
-        None."""
+        """Return the innermost control group around holdfast that has reached its memory limit since `mark()`, or None."""
         for group in self._container:
             now = _read_counts(group)
             if now.full_since(self._before.get(group.directory, _Counts())):
@@ -165,11 +165,11 @@ class MemoryWatch:
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
-        """Return an OOM kill of an unknown process: a control group around holdfast counted it, but no worker's group
-        did. Return None if there is none.
+        """Return an OOM kill of an unknown process: a group around holdfast has counted it, but no worker's group has.
+        Return None if there is none.
 
-        `counted`: kills of workers' groups, which v2 counts in the groups above too. `strangers`: kills of other
-        processes in the log.
+        `counted`: the kills of workers' groups, because v2 counts them in the groups above too. `strangers`: the kills
+        of other processes in the log.
         """
         for group in self._container:
             now, before = _read_counts(group), self._before.get(group.directory, _Counts())
@@ -189,7 +189,7 @@ class MemoryWatch:
     def _logged(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, groups: Sequence[MemoryGroup]
     ) -> tuple[list[MemoryKill], int]:
-        """Return the OOM kills in the kernel's log that may be the job's, and the number of other OOM kills."""
+        """Return the OOM kills in the kernel's log that may be the job's, and the number of the others."""
         if self._kernel is None:
             return [], 0
         ranks = {pid: rank for rank, pids in pids_by_rank.items() for pid in pids}
@@ -233,16 +233,15 @@ def _groups_named(text: str) -> tuple[str, str]:
 
 
 def _is(group: MemoryGroup, path: str) -> bool:
-    """Return whether a path in the kernel's log names this control group.
+    """Return whether a path in the kernel's log is this control group.
 
-    Such a path has another root, so only its last two names are compared.
+    Such a path has another root, so only the last two names are compared.
     """
     return bool(path) and Path(path).parts[-2:] == Path(group.directory).parts[-2:]
 
 
 def _merged(kill: MemoryKill, logged: list[MemoryKill]) -> MemoryKill:
-    """Add to an OOM kill that a counter showed the details from the log's entry for the same rank. Remove that entry
-    from `logged`."""
+    """Add the details in the log's entry for the same rank to an OOM kill by counter. Remove the entry from `logged`."""
     same = next((line for line in logged if line.rank == kill.rank), None)
     if same is None:
         return kill
@@ -286,8 +285,7 @@ def _number(path: Path) -> int | None:
 
 
 def _user_of_the_kernel() -> int | None:
-    """Return the user of this process as the kernel's log names it; None in a user namespace, because numbers differ
-    there."""
+    """Return this process's user as the kernel's log shows it; None in a user namespace, where numbers differ."""
     try:
         mapping = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
     except OSError:

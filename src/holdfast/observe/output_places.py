@@ -1,4 +1,4 @@
-"""Describes where the workers' output goes: to two screens, and to the writer of the log files."""
+"""The destinations of workers' output: two screens, and the writer of the log files."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class Logs(Protocol):
     def open(self, path: Path, source: str, *, shown: bool) -> StreamLog: ...
 
     def when_written(self, then: Callable[[float], None], now: float) -> None:
-        """Call `then(now)` when everything written so far is in the files."""
+        """Call `then(now)` when all output so far is in the files."""
         ...
 
 
 class OutputPlaces(msgspec.Struct, frozen=True):
-    """Where a node's output goes: the terminal and the log files."""
+    """The destinations of a node's output: the terminal and the log files."""
 
     #: The terminal, which shows the workers' output. Both screens may be the same object.
     stdout: OutputScreen
     stderr: OutputScreen
     #: Prints a message from holdfast.
     say: Callable[[str], None]
-    #: The process that writes the workers' log files, or None if this node's own process writes them.
+    #: The process that writes the log files; None: this node's process does.
     logs: Logs | None = None

@@ -1,7 +1,7 @@
 """The output pump: it copies the workers' pipes to their log files and the terminal, driven by the reactor.
 
-It reads and writes in blocks. It does not use `os.splice` into the file: that was not faster in a measurement, and the
-end of a stream, which every report needs, would have to be read back.
+It reads and writes in blocks. `os.splice` into the file was not faster in a measurement, and the end of each stream,
+which every report needs, would have to be read back.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 PIPE_BYTES = 1024 * 1024
-#: Limit on the size of all pipes together, in bytes. So reading does not take long when a whole gang ends, and the
-#: kernel's limit for a user is not exceeded.
+#: The most bytes of all pipes together. With this limit, the reading at a gang's end is quick, and the kernel's limit
+#: for a user is respected.
 PIPES_BYTES = 16 * 1024 * 1024
 
-#: Limit on the bytes that one pass of the loop reads from all pipes, so that an exit is noticed within milliseconds.
+#: One pass of the loop reads at most this many bytes from all pipes, so that it notices an exit within milliseconds.
 PASS_BYTES = 1024 * 1024
 
-#: Minimum number of bytes that one pass may read from each pipe.
+#: One pass may read at least this many bytes from each pipe.
 SHARE_BYTES = 32 * 1024
 
-#: If workers wait longer than this many seconds in total for a slow terminal, the wait is reported.
+#: If workers wait longer than this many seconds in total for a slow terminal, holdfast reports that.
 WAIT_S = 10.0
 
 TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
@@ -52,11 +52,11 @@ def line_prefix(
     """Return the prefix of each line on the terminal: `[worker-0] `.
 
     torchrun's prefix `[default0]:` has the role and the *local* rank, which is the same for workers on different nodes.
-    And torch puts `[rank0]: ` before its tracebacks, so that this prefix would appear twice. `[worker-0] ` has the role
-    and the global rank, as in the file's directory (`worker-0/stderr.log`) and in the report ("worker-0 stderr"), and
-    ends with a bracket and a blank for eyes and `sed`. If the user sets torchrun's variable
-    (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}), that template is used; in
-    holdfast it may also contain ${hostname} and the names in `more`.
+    torch puts `[rank0]: ` before its tracebacks, so such a prefix would appear twice. `[worker-0] ` has the role and
+    the global rank, like the file's directory (`worker-0/stderr.log`) and the report ("worker-0 stderr"), and is easy
+    to remove with `sed`. If the user sets torchrun's variable (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with
+    ${role_name}, ${rank} and ${local_rank}), that template is used; in holdfast it may also contain ${hostname} and the
+    names in `more`.
     """
     if template := env.get(TEMPLATE_VARIABLE):
         from string import Template
@@ -67,9 +67,9 @@ def line_prefix(
 
 
 class OutputPump:
-    """Owns the workers' output streams, and shows them on two terminal streams (screens), which may be the same object.
+    """The workers' output streams, shown on two terminal streams (screens), which may be the same object.
 
-    The loop that owns `reactor` calls `next_wake()` before each wait, and `tick(now)` at that time. Every `now` is in
+    The loop with `reactor` calls `next_wake()` before each wait, and `tick(now)` at that time. Every `now` is in
     seconds on one monotonic clock.
     """
 
@@ -84,8 +84,8 @@ class OutputPump:
         """Create the pump.
 
         `workers`: the number of workers, for the sizes of pipes. `rotation`: how this process rotates the files that it
-        writes. `lost_peer(exception)`: whether an exception only says that a connection to another rank was lost; None:
-        the terminal shows every line unchanged.
+        writes. `lost_peer(exception)`: whether an exception only says that the connection to another rank is lost;
+        None: the terminal shows every line unchanged.
         """
         self._reactor = reactor
         self._stdout, self._stderr = places.stdout, places.stderr
@@ -95,9 +95,9 @@ class OutputPump:
         self._say, self._logs = places.say, places.logs
         self._rotation = rotation
         self._lost_peer = lost_peer
-        #: Shows the streams with tracebacks and progress bars on the terminal. None until a worker has printed one.
+        #: Shows streams with tracebacks or progress bars on the terminal; None until a worker has printed one.
         self._folded: FoldedOutput | None = None
-        #: The events that broke connections between ranks in this attempt: (description, the rank that exited or None,
+        #: The events that broke connections between ranks in this attempt: (description, rank that exited or None,
         #: time).
         self._losses: list[tuple[str, int | None, float]] = []
         keep_large_blocks()
@@ -128,11 +128,10 @@ class OutputPump:
         prefix: str | None = None,
         now: float = 0.0,
     ) -> None:
-        """Take over the read ends of a worker's two pipes. The kept output of an earlier worker of this rank is
-        dropped.
+        """Take over the read ends of a worker's two pipes. Drop the kept output of an earlier worker of this rank.
 
-        `directory`: the directory for its log files. `show_stdout`, `show_stderr`: whether the terminal shows the
-        stream. `prefix`: the text before each shown line; None for `[role-rank] `.
+        `directory`: for the log files. `show_stdout`, `show_stderr`: whether the terminal shows the stream. `prefix`:
+        the text before each shown line; None: `[role-rank] `.
         """
         label = (f"[{role}-{rank}] " if prefix is None else prefix).encode()
         if not self._streams:
@@ -194,12 +193,12 @@ class OutputPump:
 
     @property
     def paused(self) -> bool:
-        """Return whether a slow terminal delays the workers' output. Then workers may be blocked in a write."""
+        """Return whether a slow terminal delays the workers' output. Workers may then block in a write."""
         return bool(self._held_back)
 
     @property
     def idle(self) -> bool:
-        """Return whether no output waits for a terminal. The job's process exits only when this is true."""
+        """Return whether no output waits for a terminal. The job's process exits only then."""
         return all(screen.idle for screen in self._screens)
 
     def ready(self, fd: int, now: float) -> None:
@@ -218,7 +217,7 @@ class OutputPump:
         self._balance()
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due, and update the reactor's watches. The loop calls this right before each wait."""
+        """Return when `tick` is due, and update the reactor's watches. The loop calls this just before each wait."""
         self._balance()
         wakes = [wake for screen in self._screens if (wake := screen.next_wake()) is not None]
         if self._folded is not None and (wake := self._folded.next_wake()) is not None:
@@ -235,19 +234,20 @@ class OutputPump:
         self._balance()
 
     def drain(self, rank: int, now: float) -> None:
-        """After a worker was reaped, read the bytes that are still in its pipes."""
+        """Read the bytes that are still in the pipes of a reaped worker."""
         for stream in self._ranks.get(rank, ()):
             stream.drain(now)
 
     def close_ended(self, rank: int, now: float) -> None:
-        """Close those streams of a reaped worker that no other process has open. The worker's child processes may still
-        write to the other streams.
+        """Close the streams of a reaped worker that no other process has open. The worker's child processes may still
+        write to the others.
         """
         self._close(now, [stream for stream in self._ranks.get(rank, ()) if stream.ended])
 
     def finish(self, rank: int, now: float) -> None:
-        """Read the rest of a worker's pipes, and close the pipes and its files, even if a process has them open. A
-        repeated call does no harm."""
+        """Read the rest of a worker's pipes, and close them and the log files, even if a process has them open.
+        Repeated calls do no harm.
+        """
         self._close(now, self._ranks.get(rank, ()))
         if self._folded is not None and not self._streams:
             self._folded.finish(now)
@@ -281,8 +281,8 @@ class OutputPump:
         self._waiting.clear()
 
     def take_dropped_bytes(self) -> dict[str, int]:
-        """Return how many bytes were dropped since the last call, by the terminal (`stdout`, `stderr`) and by the
-        log files (`log`).
+        """Return how many bytes the terminal (`stdout`, `stderr`) and the log files (`log`) have dropped since the last
+        call.
         """
         found = {"log": self._unkept} if self._unkept else {}
         self._unkept = 0
@@ -311,10 +311,10 @@ class OutputPump:
         return sum(stream.bytes_seen for stream in self._ranks.get(rank, ()))
 
     def tail(self, rank: int, limit_bytes: int = 8 * 1024) -> str:
-        """Return the end of the worker's stderr, decoded. If stderr is empty, return the end of its stdout.
+        """Return the end of the worker's stderr, decoded; if stderr is empty, of its stdout.
 
-        The end begins with a whole line, unless it is a single line.
-        The end is available after `finish` too, until the rank is added again.
+        The end begins with a whole line, unless it is a single line. It is available after `finish` too, until the rank
+        is added again.
         """
         if rank not in self._ranks:
             return ""
@@ -322,21 +322,21 @@ class OutputPump:
         kept = stderr.tail() or stdout.tail()
         end = kept[-limit_bytes:]
         if len(kept) >= min(limit_bytes + 1, TAIL_BYTES) and (cut := end.find(b"\n", 0, -1)) >= 0:
-            # Begin with a whole line: in the rest of `sshpass -p SECRET` a secret could not be seen.
+            # Begin with a whole line: masking could not detect the secret in the rest of `sshpass -p SECRET`.
             end = end[cut + 1 :]
         cut = 0
         while cut < min(3, len(end)) and end[cut] & 0xC0 == 0x80:
             cut += 1
         text = end[cut:].decode("utf-8", "replace")
-        # An invalid byte becomes three bytes of UTF-8, but the limit is in bytes. So cut the text again.
+        # The limit is in bytes, and an invalid byte becomes three bytes of UTF-8. So cut the text again.
         return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
 
     def last_words(self, rank: int) -> tuple[str, str]:
-        """Return the end of the worker's output as `tail` does, and the name of its stream."""
+        """Return the end of the worker's output like `tail`, and the name of its stream."""
         return self.tail(rank), self.tail_stream(rank)
 
     def hush(self, rank: int) -> None:
-        """Keep the stacks that holdfast requests from this worker off the terminal from now on.
+        """Do not show the stacks of this worker on the terminal, because holdfast requests them.
 
         The log file still gets them.
         """
@@ -362,7 +362,7 @@ class OutputPump:
             self._reactor.forget(fd)
 
     def _balance(self) -> None:
-        """Stop reading workers whose terminal stream is full, and go on when it has room again.
+        """Stop reading the workers whose terminal stream is full, and go on when it has room again.
 
         Print the terminal's messages.
         """
@@ -404,9 +404,9 @@ class OutputPump:
             )
 
     def _complain(self, text: str, about: object) -> None:
-        """Print a problem with log files only once per kind, because a full disk affects all workers.
+        """Print a problem with log files once per kind, because a full disk affects all workers.
 
-        After a file could be written again, the problem is printed anew.
+        After a successful write the problem may be printed again.
         """
         if about == "recovered":
             self._complained = {kind for kind in self._complained if isinstance(kind, str)}

@@ -1,7 +1,7 @@
-"""Reads a pickle of plain containers without the `pickle` module: it looks up no class and calls no function.
+"""Reads a pickle of plain containers without the `pickle` module. It looks up no class and calls no function.
 
-It knows only the opcodes for None, booleans, numbers, text, bytes, lists, tuples, dictionaries and the memo. Any other
-opcode is refused. The memo is a dictionary, so that a large index does not allocate much memory.
+It accepts only the opcodes for None, booleans, numbers, text, bytes, lists, tuples, dictionaries and the memo. The memo
+is a dictionary, so that a large index does not use much memory.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 from holdfast.untrusted import Malformed
 
 MOST_BYTES = 32 << 20
-#: Limit on the number of opcodes that are run for one document. Running that many takes a few seconds.
+#: At most this many opcodes of a document are run, which takes a few seconds.
 MOST_STEPS = 4_000_000
-#: Limit on the length of a whole number, in bytes. A time in nanoseconds has eight.
+#: A whole number may have this many bytes. A time in nanoseconds has eight.
 MOST_DIGITS = 16
 
 
 class _Mark:
-    """Marks the beginning of a tuple, list or dictionary on the stack."""
+    """The beginning of a tuple, list or dictionary on the stack."""
 
 
 _MARK = _Mark()
 
 
 def plain_pickle(data: bytes) -> Any:
-    """Return the pickled value. Raises `Malformed` if the data is no pickle of plain containers, or is too large."""
+    """Return the pickled value. Raises `Malformed` if the data is too large, or is no pickle of plain containers."""
     if len(data) > MOST_BYTES:
         raise Malformed(f"{len(data)} bytes, more than {MOST_BYTES}")
     try:

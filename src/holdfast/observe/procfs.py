@@ -1,6 +1,6 @@
 """Reads a process and its descendants from /proc: threads, states, waits, CPU time and bytes moved so far.
 
-This module only reads, and sends no signal. A process may exit at any time; the functions then return less data.
+This module sends no signal. A process may exit at any time; the functions then return less data.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from holdfast.model.evidence import ThreadState
 from holdfast.model.noun_base import Noun
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: Limit on the number of a process's threads that are read. A report needs the first dozen, and a process may have
-#: thousands.
+#: At most this many of a process's threads are read. A report needs a dozen, and a process may have thousands.
 MAX_THREADS = 48
-#: Limit on the number of descendants whose main threads are read, besides the process's own threads.
+#: The main threads of at most this many descendants are read, besides the process's threads.
 MAX_CHILDREN = 12
-#: Names of the system calls in which a hung process is usually found, by machine: only calls that can block. Another
-#: call is shown as `syscall N`. Source: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and
-#: include/uapi/asm-generic/unistd.h (arm64).
+#: Number → name of the system calls that can block, by machine. Any other call is shown as `syscall N`. Source: the
+#: kernel's arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (arm64).
 _X86_64 = {
     0: "read", 1: "write", 2: "open", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
     20: "writev", 22: "pipe", 23: "select", 24: "sched_yield", 34: "pause", 35: "nanosleep", 42: "connect",
@@ -69,7 +67,7 @@ class ProcessLook(Noun, frozen=True, kw_only=True):
 
 
 def _text(path: str) -> str:
-    # Use os.read, because there are many small files, and a sample of 64 ranks should take milliseconds.
+    # Use os.read, because a sample of 64 ranks reads many small files and should take milliseconds.
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -91,8 +89,9 @@ def _numbers(path: str) -> list[int]:
 
 
 def _stat(path: str) -> tuple[str, list[str]] | None:
-    """Return the process name and the fields after it, beginning with the state. The name may contain blanks and
-    brackets, so it ends at the last bracket."""
+    """Return the process name, and the fields after it from the state on. The name may contain blanks and brackets, so
+    it ends at the last bracket.
+    """
     text = _text(path)
     left, right = text.find("("), text.rfind(")")
     if left < 0 or right < left:
@@ -113,7 +112,7 @@ def parent(pid: int) -> int | None:
 
 
 def children(pid: int) -> tuple[int, ...]:
-    """Return the direct children. If the kernel lacks CONFIG_PROC_CHILDREN, scan /proc."""
+    """Return the direct children. Without CONFIG_PROC_CHILDREN in the kernel, scan /proc."""
     base = f"/proc/{pid}/task"
     tasks = _numbers(base)
     if tasks and not Path(f"/proc/self/task/{os.getpid()}/children").exists():
@@ -127,7 +126,7 @@ def children(pid: int) -> tuple[int, ...]:
 def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
     """Return the process and its descendants, parents first, at most `limit`.
 
-    A process whose parent has died is not found, because another process has adopted it. The worker's cgroup still
+    A process whose parent has died is missing, because another process has adopted it. The worker's cgroup still
     contains it.
     """
     found: list[int] = []
@@ -144,8 +143,8 @@ def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
 
 
 def _file_of(pid: int, call: str) -> str:
-    """Return the descriptor that a system call uses and its file, such as `0 pipe:[8123]`; "" if the call uses none
-    or it may not be read.
+    """Return the descriptor in a system call and its file, such as `0 pipe:[8123]`; "" if there is none or it is
+    unreadable.
     """
     number = _syscall_file(call)
     if number is None:
@@ -158,10 +157,10 @@ def _file_of(pid: int, call: str) -> str:
 
 
 def _waits_in(pid: int, tid: int, call: str) -> str:
-    """Return what a thread waits for, as far as it may be read: the system call and the kernel's function, as `futex
+    """Return the readable part of a thread's wait: the system call and the kernel's function, as `futex
     (futex_do_wait)`.
 
-    The system call may only be read with the right to trace.
+    Only a process with the right to trace may read the system call.
     """
     called = _syscall_name(call)
     channel = _text(f"/proc/{pid}/task/{tid}/wchan").strip("\0 \n")
@@ -178,12 +177,12 @@ def _cpu_s(fields: list[str], *, reaped: bool) -> float:
 
 
 def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
-    """Return the state of one thread, or None if it has exited. `name`: shown instead of the thread's own name."""
+    """Return the state of one thread; None if it has exited. `name`: a name to show in place of the thread's."""
     found = _stat(f"/proc/{pid}/task/{tid}/stat")
     if found is None:
         return None
     comm, fields = found
-    # A running thread does not wait, but /proc still shows an earlier call.
+    # A running thread does not wait, although /proc may show an earlier call.
     runs = fields[0] == "R"
     call = "" if runs else _text(f"/proc/{pid}/task/{tid}/syscall")
     return ThreadState(
@@ -220,7 +219,7 @@ def _io_bytes(pid: int) -> int:
 
 
 def snapshot(pid: int) -> ProcessLook | None:
-    """Return the present state of the process and its tree, or None if it has exited or is a zombie."""
+    """Return the present state of the process and its tree; None if it has exited or is a zombie."""
     found = _stat(f"/proc/{pid}/stat")
     if found is None or found[1][0] in "ZX":
         return None
@@ -241,7 +240,7 @@ def snapshot(pid: int) -> ProcessLook | None:
 
 
 def is_python(pid: int) -> bool:
-    """Return whether the process runs Python, by its executable's name or else by a mapped libpython."""
+    """Return whether the process runs Python, by its executable's name or by a mapped libpython."""
     try:
         if Path(f"/proc/{pid}/exe").readlink().name.startswith(("python", "pypy")):
             return True
@@ -255,8 +254,7 @@ def is_python(pid: int) -> bool:
 
 
 def _syscall_file(line: str) -> int | None:
-    """Return the descriptor on which the call works, which is the call's first argument; None for calls without a
-    descriptor."""
+    """Return the descriptor in the call's first argument; None for calls without one."""
     words = line.split()
     if len(words) < 2 or _syscall_name(line) not in _WITH_FILE:
         return None
@@ -268,8 +266,7 @@ def _syscall_file(line: str) -> int | None:
 
 
 def _syscall_name(line: str) -> str:
-    """Return the name of the call in a line of /proc/PID/syscall; "" if the thread runs, or the line could not be
-    read."""
+    """Return the name of the call in a line of /proc/PID/syscall; "" if the thread runs, or the line was unreadable."""
     word = line.split(" ", 1)[0].strip()
     if not word.isdigit():
         return ""

@@ -1,33 +1,33 @@
-r"""Thins out a stream's progress bars: of the lines that end or begin with `\r`, the terminal shows only the last of
+r"""Thins out a stream's progress bars: of the lines that begin or end with `\r`, the terminal shows only the last of
 each second.
 
-On a terminal of its own, each such line overwrites the one before, so no information is lost. With several workers,
-each would become a separate line. A line that ends with a newline, and text without a `\r`, are shown at once.
+On a terminal of its own, each such line overwrites the one before, so nothing is lost. With several workers, each would
+become a separate line. A line that ends with a newline, and text without a `\r`, are shown at once.
 """
 
 from __future__ import annotations
 
-#: Minimum time between two shown states of a progress bar, in seconds.
+#: Shortest time between two shown states of a progress bar, in seconds.
 BAR_S = 1.0
-#: A state of a progress bar that is longer than this many bytes is shown at once, so that it is not kept in memory.
+#: A longer state of a progress bar is shown at once, so that it is not kept in memory (bytes).
 BAR_BYTES = 8 * 1024
 
 _UP = b"\x1b[A"
 
 
 class ProgressBar:
-    """Decides which states of one stream's progress bars are shown. It does no input or output: `now` is in seconds on
-    the caller's monotonic clock.
+    """Decides which states of one stream's progress bars are shown. It does no input or output. `now`: seconds on the
+    caller's monotonic clock.
     """
 
     __slots__ = ("_due", "_held", "_several")
 
     def __init__(self) -> None:
-        #: The latest state of the progress bar, which is shown when the next state is due.
+        #: The latest state of the progress bar, which waits to be shown.
         self._held = b""
         self._due = 0.0
-        #: True if the stream has several progress bars on adjacent lines: a newline moves to the next bar, and `_UP`
-        #: back. Among other workers' lines the cursor cannot move back, so these bars are shown in turn on one line.
+        #: Whether the stream has several progress bars on adjacent lines: a newline moves to the next bar, and `_UP`
+        #: back. Among other workers' lines the cursor cannot move back, so these bars take turns on one line.
         self._several = False
 
     def take(self, block: bytes, now: float) -> bytes:
@@ -46,7 +46,7 @@ class ProgressBar:
         lines, bar = text[:cut], _last_state(text[cut:])
         if cut:
             lines = b"\n".join(map(_last_of_line, lines.split(b"\n")))
-        # Keep a blank state, which erases the bar, and show it together with the text that follows.
+        # A blank state erases the bar. Show it together with the text after it.
         early = now < self._due or not bar.strip()
         if (b"\r" in bar or move) and early and len(bar) <= BAR_BYTES:
             self._held = bar + move
@@ -61,23 +61,21 @@ class ProgressBar:
         return self._due if self._held.strip() else None
 
     def release(self, now: float) -> bytes:
-        """Return the waiting state of the progress bar, because it is due or the stream has ended."""
+        """Return the state of the progress bar that has waited long enough, or waits at the stream's end."""
         held, self._held = self._held, b""
         self._due = now + BAR_S
         return held
 
 
 def _last_of_line(line: bytes) -> bytes:
-    r"""Return the last state in a complete line, like `_last_state`. A `\r` at the end of the line belongs to its
-    newline.
-    """
+    r"""Return the last state in a complete line, like `_last_state`. A `\r` at the line's end belongs to its newline."""
     text = line.rstrip(b"\r")
     return _last_state(text) + line[len(text) :]
 
 
 def _last_state(text: bytes) -> bytes:
-    r"""Return the last state of a progress bar with its `\r`. If a blank state, which erases a longer state, comes
-    before it, return both.
+    r"""Return the last state of a progress bar with its `\r`. If a blank state before it erases a longer one, return
+    both.
     """
     if b"\r" not in text:
         return text

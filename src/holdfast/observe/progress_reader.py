@@ -1,4 +1,4 @@
-"""Reads the progress that a worker last reported with `holdfast.progress(step)` (see `holdfast.worker`)."""
+"""Reads a worker's last report of progress by `holdfast.progress(step)` (see `holdfast.worker`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import os
 
 from holdfast.safe_files import open_file
 
-#: The suffix of the file with the time of the worker's first report. The file is next to the progress file (see
-#: `holdfast.worker`).
+#: The suffix of the file with the time of the worker's first report, beside the progress file (see `holdfast.worker`).
 BEGAN = ".began"
 _BYTES = 16
-#: Size in bytes of a progress file that contains the first step, after the last step and its time.
+#: A progress file of this many bytes also has the first step, after the last step and its time.
 _WITH_FIRST = 24
-#: Size in bytes of a progress file that contains the last saved step, after the first step.
+#: A progress file of this many bytes also has the last saved step, after the first step.
 _WITH_SAVED = 32
 
 
 def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
-    """Return the last step and its time (seconds since the epoch, this machine's clock), or None before the first step.
+    """Return the last step and its time (seconds since the epoch, this machine's clock); None before the first step.
     Never raises.
 
     The writer does not lock, so the file is read until two readings are equal, at most three times.
@@ -29,7 +28,7 @@ def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
 
 
 def read_marks(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
-    """Return the first step and the last saved step. Each is None if it was not reported. Never raises."""
+    """Return the first step and the last saved step; each is None if it was not reported. Never raises."""
     words = _words(path)
     first = words[_BYTES:_WITH_FIRST] if len(words) >= _WITH_FIRST else None
     saved = words[_WITH_FIRST:_WITH_SAVED] if len(words) == _WITH_SAVED else None

@@ -1,4 +1,4 @@
-"""Parses Python stacks of workers, from py-spy or from faulthandler's output at a worker's exit."""
+"""Parses Python stacks of workers, from py-spy, or from faulthandler's output at a worker's exit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import MAX_FRAMES, RankSnapshot, ThreadState
 from holdfast.untrusted import json_as
 
-#: A function's name is cut to this many characters, because names of C++ templates may have thousands.
+#: A function's name is cut to this many characters, because a C++ template's name may have thousands.
 MAX_NAME = 160
 
 _FAULT_THREAD = Lazy(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
@@ -62,7 +62,7 @@ def parse_py_spy(output: bytes) -> tuple[ThreadState, ...]:
 
 
 def _nameless(frame: _Frame) -> bool:
-    """Return whether this is a native frame without symbols. Its address means nothing, and differs between ranks."""
+    """Return whether this is a native frame without symbols. Its address means nothing, and differs in each rank."""
     return frame.module is not None and frame.name.startswith("0x")
 
 
@@ -73,8 +73,9 @@ def _frame(frame: _Frame) -> str:
 
 
 def parse_faulthandler(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the stacks of the last faulthandler dump in the end of a stderr, the main thread's first; empty without a
-    dump."""
+    """Return the stacks of the last faulthandler dump at the end of a stderr, the main thread's first; empty without a
+    dump.
+    """
     stacks: list[list[str]] = []
     current = -1
     inside = False
@@ -90,8 +91,8 @@ def parse_faulthandler(text: str) -> tuple[tuple[str, ...], ...]:
                 stacks[-1].append(f"{frame[3]} ({frame[1]}:{frame[2]})")
         elif line.strip():
             inside = inside and line.startswith("  ")
-    # The main thread is the one that faulthandler marks as "current", because it handles the signal. Without the mark
-    # it is the last thread, because the newest is listed first.
+    # faulthandler marks the main thread as "current", because it handles the signal. Without the mark the main thread
+    # is the last one, because the newest is first.
     main = current if current >= 0 else len(stacks) - 1
     ordered = [stacks[main], *(stack for index, stack in enumerate(stacks) if index != main)] if stacks else []
     return tuple(tuple(stack) for stack in ordered)
@@ -109,13 +110,14 @@ def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapsh
 
 
 def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
-    """Return the sample with the stacks that faulthandler wrote when the ranks were stopped. A rank without such stacks
-    is unchanged."""
+    """Return the sample with the stacks that faulthandler wrote at the ranks' stop. A rank without such stacks stays
+    unchanged.
+    """
     found = []
     for shot in look:
         stacks = parse_faulthandler(stderr_by_rank.get(shot.rank, ""))
         if stacks and not any(thread.frames for thread in shot.threads):
-            # faulthandler identifies threads by addresses that /proc does not have, so only the main thread can be
+            # faulthandler's thread ids are addresses, which /proc does not have, so only the main thread can be
             # matched.
             first = shot.threads[0] if shot.threads else ThreadState(tid=shot.pid, pid=shot.pid)
             others = [ThreadState(tid=0, pid=shot.pid, name="another thread", frames=stack) for stack in stacks[1:9]]

@@ -1,15 +1,15 @@
-"""Takes a snapshot of every rank: first from /proc, then stacks from several py-spy processes in parallel, without
-blocking.
+"""Takes a snapshot of every rank without blocking: first from /proc, then with stacks from several py-spy processes in
+parallel.
 
     probe = HangProbe(look_lightly({rank: pid, …}, now), now)
     for fd in probe.fds(): …              wait for it; readable: probe.ready(fd, now)
     probe.next_wake()                     and then probe.tick(now): a py-spy that is late is killed
     probe.result()                        the snapshots, once all are there
 
-py-spy reads the process's memory without pausing it (`--nonblocking`): a sample must not change the process, and a
-stopped process can be read in no other way. An inconsistent reading occurs only if the process runs, and then counts as
-motion. If the reading fails, py-spy pauses the process for some milliseconds. With `native`, py-spy also reads frames
-of machine code, for which it must pause the process; if it cannot, only Python frames are read.
+py-spy reads the process's memory without pausing it (`--nonblocking`), because a sample must not change the process,
+and a stopped process can be read in no other way. A reading is inconsistent only if the process runs, and counts as
+motion. If the reading fails, py-spy pauses the process for some milliseconds. With `native`, py-spy also reads native
+frames, for which it must pause the process; if it cannot, it reads only Python frames.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.observe import procfs
 from holdfast.observe.python_stacks import find_py_spy, parse_py_spy, with_stacks
 
-#: Time limit in seconds for sampling `SIDE_BY_SIDE` ranks in parallel.
+#: Seconds for a sample of `SIDE_BY_SIDE` ranks in parallel.
 LIMIT_S = 5.0
-#: Time limit in seconds if native frames are read. It is longer, because py-spy then reads the symbols of large
-#: libraries.
+#: Seconds for a sample with native frames. It is longer, because py-spy then reads the symbols of large libraries.
 NATIVE_LIMIT_S = 15.0
-#: Limit on the py-spy processes that run at once. On a busy machine each start costs the supervisor milliseconds.
+#: At most this many py-spy processes run at once. On a busy machine each start takes the supervisor milliseconds.
 SIDE_BY_SIDE = 4
 _MOST_BYTES = 8 << 20
-#: Maximum size in bytes of one rank's snapshot that is sent to the owner.
+#: The most bytes of one rank's snapshot for the owner.
 RANK_BYTES = 12 * 1024
-#: Maximum size in bytes of all snapshots of a node.
+#: The most bytes of all snapshots of a node.
 LOOK_BYTES = 768 * 1024
 _HEAD_BYTES, _THREAD_BYTES = 256, 160
 
@@ -80,8 +79,7 @@ def look_lightly(
 
 
 def bounded(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
-    """Cut the snapshots to the size that may be sent: at most `RANK_BYTES` per rank, or less if the node has many
-    ranks."""
+    """Cut the snapshots to the size for messages: at most `RANK_BYTES` per rank, or less if the node has many ranks."""
     most = min(RANK_BYTES, LOOK_BYTES // max(1, len(look)))
     return tuple(_bounded(shot, most) for shot in look)
 
@@ -109,20 +107,21 @@ def _bounded(shot: RankSnapshot, most: int) -> RankSnapshot:
 
 
 class _Dump(msgspec.Struct):
-    """One py-spy process that runs or waits to be started."""
+    """A py-spy process that runs, or waits for its start."""
 
     rank: int
     target: int
     nonblocking: bool = True
     native: bool = False
     child: Child | None = None
-    #: The descriptor of a file in memory, which receives py-spy's output. So nobody has to read while py-spy runs.
+    #: A file in memory for py-spy's output, so that nobody has to read while py-spy runs.
     out: int = -1
 
 
 class HangProbe:
-    """Adds stacks to a snapshot of every rank. It uses no threads. Its children are registered as helpers, so that no
-    other code reaps or stops them."""
+    """Adds stacks to a snapshot of every rank. It uses no threads. Its children count as helpers, so no other code
+    reaps or stops them.
+    """
 
     def __init__(
         self,
@@ -137,7 +136,7 @@ class HangProbe:
         """Start reading the stacks.
 
         `look`: the snapshots of `look_lightly`. `limit_s`: seconds for `SIDE_BY_SIDE` ranks. `py_spy`: the executable;
-        None to search for it. `native`: also read native frames, within `native_limit_s` seconds.
+        None: search for it. `native`: also read native frames, within `native_limit_s` seconds.
         """
         self._shots = {shot.rank: shot for shot in look}
         self._native = native
@@ -158,12 +157,13 @@ class HangProbe:
         return tuple(self._running)
 
     def next_wake(self) -> float | None:
-        """Return when the time limit ends, or None if nothing runs."""
+        """Return when the time limit ends; None: nothing runs."""
         return self._deadline if self._running else None
 
     def ready(self, fd: int, now: float) -> None:
-        """Handle a readable fd of `fds()`: the py-spy process of this fd has exited. Remove the fd from the selector
-        *before* the call, which closes the fd."""
+        """Handle a readable fd of `fds()`: its py-spy process has exited. Remove the fd from the selector *before* the
+        call, which closes it.
+        """
         dump = self._running.pop(fd, None)
         if dump is not None:
             self._ended(dump)
@@ -173,9 +173,9 @@ class HangProbe:
                 self.tick(now)
 
     def tick(self, now: float) -> None:
-        """After the time limit, kill the unfinished py-spy processes. Their ranks get no stacks.
+        """Kill the py-spy processes that miss the time limit. Their ranks get no stacks.
 
-        If native frames were requested, try once more with Python frames only.
+        If native frames were requested, try once more with Python frames alone.
         """
         if now < self._deadline:
             return
@@ -187,13 +187,13 @@ class HangProbe:
         self._fill()
 
     def result(self) -> tuple[RankSnapshot, ...] | None:
-        """Return all ranks' snapshots, ordered by rank, or None while a stack is still missing."""
+        """Return all ranks' snapshots, ordered by rank; None while a stack is missing."""
         if self._running or self._waiting:
             return None
         return tuple(shot for _, shot in sorted(self._shots.items()))
 
     def kill(self) -> None:
-        """End the sample early. `result` then returns the snapshots with the stacks that have been read."""
+        """End the sample early. `result` then returns the snapshots with the stacks read so far."""
         self._give_up("the look was broken off")
 
     # ------------------------------------------------------------------------------------------ methods that run py-spy
@@ -246,8 +246,8 @@ class HangProbe:
     def _failed(self, dump: _Dump, said: str) -> None:
         shot = self._shots[dump.rank]
         if dump.native:
-            # py-spy cannot read native frames, because this build has no support for them or it may not trace. Try
-            # without native frames.
+            # py-spy cannot read native frames: this build does not support them, or it may not trace. Try again without
+            # them.
             self._waiting.append(_Dump(rank=dump.rank, target=dump.target))
         elif "ermission denied" in said or "EPERM" in said or "not permitted" in said:
             self._note(
@@ -268,7 +268,7 @@ class HangProbe:
         self._waiting.clear()
         for dump in self._running.values():
             assert dump.child is not None
-            # Do not wait: the dying process is reaped later.
+            # Do not wait, because the dying process is reaped later.
             dump.child.end(wait_s=0.0)
             os.close(dump.out)
             self._note(dump.rank, why)
@@ -285,15 +285,16 @@ def _stopped(shot: RankSnapshot) -> bool:
 def _may_pause(shot: RankSnapshot) -> bool:
     """Return whether py-spy may pause the process for 0.1 to 1 s to read native frames.
 
-    It may not if the process is stopped, or if a thread is in uninterruptible sleep: the pause would take effect only
-    after that sleep, and might then last.
+    It may not if the process is stopped. It may not if a thread is in uninterruptible sleep either, because the pause
+    would begin only after that sleep, and might then last.
     """
     return all(thread.state not in ("T", "t", "D") for thread in shot.threads)
 
 
 def _python_in(shot: RankSnapshot) -> int | None:
     """Return the rank's process if it runs Python. Otherwise return its first descendant that does, for example below a
-    shell script; None if there is none."""
+    shell script; None: none does.
+    """
     for pid in dict.fromkeys((shot.pid, *(thread.pid for thread in shot.threads if thread.pid))):
         if procfs.is_python(pid):
             return pid

@@ -1,8 +1,8 @@
-"""Distinguishes new lines of a worker from repeated ones, so that a heartbeat line does not hide a hang.
+"""Distinguishes new lines of a worker from repeated ones, because a repeated heartbeat line must not hide a hang.
 
-A line repeats an earlier one if the two differ only in words with digits, such as numbers, times and addresses. A line
-whose count rises (a step, a progress bar, `12/80`) is new. Only the ends of the streams are compared, and only when the
-owner requests a sample.
+A line repeats an earlier one if the two differ only in words with digits, such as numbers, times and addresses. But a
+line whose count rises (a step, a progress bar, `12/80`) is new. Only the ends of the streams are compared, and only for
+a sample of the owner.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from holdfast.lazy_pattern import Lazy
 from holdfast.observe.step_counter import counts_in
 
-#: Bytes at the end of a stream that are compared. The limit is low, because a sample reads the streams of many ranks at
-#: the same time.
+#: This many bytes at the end of a stream are compared, because a sample reads the streams of many ranks at the same
+#: time.
 END_BYTES = 4096
-#: Limit on the number of remembered line forms. When it is reached, all are forgotten, and collecting starts again.
+#: At most this many forms of lines are remembered. Beyond it, all are forgotten.
 MOST_FORMS = 4096
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -34,10 +34,10 @@ class RepeatedLines:
         self._new_at: float | None = None
 
     def new_at(self, last_output_at: float | None, ends: Iterable[bytes], *, only_counts: bool) -> float | None:
-        """Return when the worker last printed a new line, judged by the ends of its streams; None without output.
+        """Return when the worker last printed a new line, by the ends of its streams; None without output.
 
         `last_output_at`: when the worker last printed anything. `ends`: the ends of its streams. `only_counts`: only a
-        line whose count rises is new, because the worker reports its steps itself.
+        line with a rising count is new, because the worker reports its steps itself.
         """
         if last_output_at is None or last_output_at == self._read_at:
             return self._new_at
@@ -60,7 +60,7 @@ class RepeatedLines:
         return bool(higher)
 
     def _has_new_form(self, text: str) -> bool:
-        # The first line may be cut, so leave it out.
+        # The first line may be cut off, so leave it out.
         lines = text.replace("\r", "\n").split("\n")[1 if len(text) >= END_BYTES else 0 :]
         forms = {_NO_LETTERS.sub(" ", _NUMBERED.sub("", line)).strip().lower() for line in lines} - {""}
         if len(self._forms) > MOST_FORMS:

@@ -1,9 +1,8 @@
 """Finds a worker's progress in its output: the last step, epoch or iteration number.
 
-The end of the logs is read once, at the end of an attempt, and never during output. For each name (such as `step`) the
-module returns the last number, and whether lower ones came before it: only a rising series is progress, and a number
-that occurs once, at the start of an attempt, is none. Lines about validation, resuming, downloads or configuration are
-ignored, and so are numbers without a word that names them.
+It reads the end of the logs once, at the end of an attempt. For each name (such as `step`) it returns the last number,
+and whether lower ones came before it. Only a rising series is progress; a single number at the start of an attempt is
+none. It ignores lines about validation, resuming, downloads or configuration, and numbers without a name.
 """
 
 from __future__ import annotations
@@ -15,22 +14,21 @@ from msgspec.structs import replace
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.progress_facts import Count
 
-#: Number of characters at the end of a stream that are parsed first. They usually suffice, and parsing few characters
-#: is quick, which matters because a restart waits for the result.
+#: This many characters at the end of a stream are parsed first. They usually suffice, and parsing few is quick, while a
+#: restart waits for the result.
 LAST_CHARS = 1 << 10
-#: Number of characters that are parsed at a time if the first ones did not suffice.
+#: This many characters are parsed at a time if the first ones do not suffice.
 CHUNK_CHARS = 16 << 10
-#: Limit on the number of chunks that are parsed if the end of a stream contains no step number (but a long traceback or
-#: many warnings).
+#: At most this many chunks are parsed, if the end of a stream has no step number but a long traceback or many warnings.
 MOST_CHUNKS = 6
-#: If the parsed chunks have no step number, this many earlier characters are searched for a word of `_HINTS`.
+#: If the parsed chunks have no step number, a word of `_HINTS` is searched in this many earlier characters.
 FAR_CHARS = 1 << 20
 MOST_EPOCH = 10**6
 #: A larger number is a time or a size, not a step.
 MOST_STEP = 10**9
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-#: A line that contains a step, epoch or iteration number also contains one of these texts, in lower case.
+#: A line with a step, epoch or iteration number also contains one of these texts, in lower case.
 _HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "episode", "━", "==>", "=>.", "train: ")
 _UNIT = r"(?!\.?\d|[ \t]*(?:ms|us|ns|s|sec|secs|seconds|min|minutes|h|hours)\b|[ \t]*%|:\d)"
 _EPOCH = Lazy(
@@ -38,13 +36,13 @@ _EPOCH = Lazy(
     r"['\"]?\s*[:=#]?\s*['\"]?[\[(]?\s*(?P<epoch>\d{1,7}(?:\.\d+)?)" + _UNIT + r"(?:\s*(?:/|of)\s*\d+)?['\"]?[\])]?"
 )
 _TIMM = Lazy(r"^\W*Train: (?P<epoch>\d+) \[\s*(?P<at>\d+)/(?P<total>\d+)")
-#: Matches an epoch before a progress bar without the word `epoch`: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics
-#: (`2/100 2.4G`).
+#: Matches an epoch before a progress bar without the word `epoch`, as of torchtune (`2|130|Loss: 0.5: 12%|`) or
+#: Ultralytics (`2/100 2.4G`).
 _EPOCH_FIRST = (
     Lazy(r"^\s*(?P<epoch>\d{1,6})\|\d+\|Loss:"),
     Lazy(r"^\s+(?P<epoch>\d{1,6})/\d+\s+\d+(?:\.\d+)?G\s"),
 )
-#: Matches a position within an epoch that is printed directly after the epoch's number.
+#: Matches a position within an epoch, directly after the epoch's number.
 _INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
 _STEP = Lazy(
     r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"
@@ -57,7 +55,7 @@ _BARS = (
     Lazy(r"[━╸╺]{3,}\s+(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
     Lazy(r"(?:^|\s)(?P<at>\d+)it (?P<total>)\[\d"),
 )
-#: Matches words that show that the number after them does not count training steps, or only names the starting point.
+#: Matches words before a number that is no count of training steps, or is only the starting point.
 _NOT_WORK = Lazy(
     r"(?i)(?<![a-z/])(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w*)?|test(?:ing)?|sanity|predict\w*|infer\w*"
     r"|resum\w*|restor\w*|load\w*|skip\w*)(?![\w=]|\.py|/)"
@@ -66,7 +64,7 @@ _CONFIGURES = Lazy(
     r"(?i)(?:\b|_)(?:max|maximum|num|number of|n|total|last|best|start|first|initial|target|final|stop|every|per|warmup"
     r"|until|from|to|save|log|next)[\s_:=]*$"
 )
-#: Matches labels of progress bars that do not count training steps.
+#: Matches labels of progress bars that count no training steps.
 _SIDE_WORK = Lazy(
     r"(?i)(?<![a-z])(?:download|upload|fetch|sav|map|filter|token|generat|resolv|extract|writ|convert|process|cach|collat"
     r"|shard|compil|pars|copy|copi|read|build|creat|running|prepar|import|index|sort|hash|scan|shuffl|pack|pad)"
@@ -74,14 +72,13 @@ _SIDE_WORK = Lazy(
 
 
 def counts_in(*streams: str) -> tuple[Count, ...]:
-    """Return the last step, epoch and iteration numbers (counts) in the ends of a worker's streams; empty if there are
+    """Return the last step, epoch and iteration numbers (counts) at the ends of a worker's streams; empty if there are
     none.
     """
     found: dict[str, Count] = {}
     for text in streams:
         for count in _of_stream(text):
-            # If both streams contain a count of this name, prefer one that rises, and then the higher one, which is
-            # newer.
+            # If both streams have a count of this name, prefer a rising one, then the higher one, which is newer.
             known = found.get(count.name)
             if known is None or (not count.alone, _place(count)) > (not known.alone, _place(known)):
                 found[count.name] = count
@@ -104,7 +101,7 @@ def _of_stream(text: str) -> list[Count]:
         begin = _line_start(text, end - LAST_CHARS)
         counts = _of_chunk(text[begin:end], None)
         if all(name.startswith("bar of ") for name in counts):
-            # The text has no step number, or only those of progress bars. Parse more of it, to choose the right bar.
+            # The text has no step number, or only those of progress bars. Parse more of it to choose the right bar.
             begin = _line_start(text, end - CHUNK_CHARS)
             counts = _of_chunk(text[begin:end], None)
         if counts:
@@ -117,10 +114,10 @@ def _of_stream(text: str) -> list[Count]:
 
 
 def _as_series(counts: dict[str, Count], text: str, begin: int) -> list[Count]:
-    """Search the text before `begin` for lower counts of the same names. Return the counts, marked as rising if a lower
-    one was found.
+    """Search the text before `begin` for lower counts of the same names. Return the counts, marked as rising if there
+    are any.
 
-    An epoch also counts as rising if a count within this epoch does: a program may print one line for each epoch.
+    An epoch also counts as rising if a count within it does, because a program may print one line for each epoch.
     """
     for place in _earlier(text, begin):
         if not any(count.alone for count in counts.values()):
@@ -137,8 +134,8 @@ def _as_series(counts: dict[str, Count], text: str, begin: int) -> list[Count]:
 
 
 def _earlier(text: str, begin: int) -> Iterator[int]:
-    """Yield the ends of a few chunks of text before `begin` that may contain step numbers: the nearest chunk first, the
-    beginning of the log last.
+    """Yield the ends of a few earlier chunks that may contain step numbers: the nearest first, the log's beginning
+    last.
     """
     end = begin
     for _ in range(MOST_CHUNKS):
@@ -156,9 +153,7 @@ def _place(count: Count) -> tuple[float, float]:
 
 
 def _lower(one: Count, other: Count) -> bool:
-    """Return whether the first step number is lower than the second. Return False if only one of the two has an
-    epoch.
-    """
+    """Return whether the first step number is lower than the second; False if only one of the two has an epoch."""
     return (one.epoch is None) == (other.epoch is None) and _place(one) < _place(other)
 
 
@@ -172,7 +167,7 @@ def _line_start(text: str, place: int) -> int:
 
 
 def _last_hint(text: str, end: int) -> int:
-    """Return the end of the last line before `end` that may contain a step or epoch number, or -1 if there is none."""
+    """Return the end of the last line before `end` that may contain a step or epoch number; -1: there is none."""
     lower = text[max(0, end - CHUNK_CHARS) : end].lower()
     base = max(0, end - CHUNK_CHARS)
     last = max(lower.rfind(hint) for hint in _HINTS)
@@ -205,7 +200,7 @@ def _epoch_before(text: str, end: int) -> float | None:
 
 def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
     """Return the last step, epoch or iteration number (count) of each name in the text. A count is `alone` if no lower
-    count of its name comes before it.
+    one of its name comes before it.
 
     `epoch`: the epoch at the text's beginning.
     """
@@ -277,8 +272,8 @@ def _is_work(label: str) -> bool:
 
 
 def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
-    """Of several progress bars keep only the longest one, because the others count repeated parts of it. Return the
-    remaining counts.
+    """Of several progress bars keep the longest, because the others count repeated parts of it. Return the remaining
+    counts.
     """
     bars = [name for name in found if name.startswith("bar of ")]
     longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")

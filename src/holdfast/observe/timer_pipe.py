@@ -1,4 +1,4 @@
-"""Reads the pipe of torch's timers. Workers write the deadline of a code block to this pipe.
+"""Reads the pipe of torch's timers, to which workers write the deadline of a code block.
 
 Each line is a JSON object, `{"pid", "scope_id", "expiration_time", "signal"}`, of at most PIPE_BUF bytes, so that lines
 of several workers never mix. The time is in seconds since the epoch; a negative time cancels the timer. The format is
@@ -20,9 +20,9 @@ MOST_TIMERS = 10_000
 
 
 class TorchTimer(msgspec.Struct, frozen=True):
-    """One timer of a worker.
+    """A timer of a worker.
 
-    Its time is in seconds since the epoch. If the signal is 0 or less, the worker is not killed when the timer expires.
+    Its time is in seconds since the epoch. If the signal is 0 or less, the worker is not killed at that time.
     """
 
     pid: int
@@ -32,8 +32,7 @@ class TorchTimer(msgspec.Struct, frozen=True):
 
 
 class TimerPipe:
-    """The active timers. Raises OSError if no pipe can be created at `path`, or if `path` names another kind of
-    file."""
+    """The active timers. Raises OSError if no pipe can be created at `path`, or if `path` is another kind of file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +43,7 @@ class TimerPipe:
         except FileNotFoundError:
             pass
         os.mkfifo(path, 0o600)
-        # Open the pipe for writing too, so that there is no end of file when the last worker closes it.
+        # Open the pipe for writing too. Otherwise it would have an end of file when the last worker closes it.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
         self._timers: dict[tuple[int, str], TorchTimer] = {}
@@ -66,7 +65,7 @@ class TimerPipe:
             except Malformed:
                 continue
             if timer.expiration_time > LATEST_S:
-                continue  # skip the timer: with such a late time it never expires
+                continue  # skip the timer, because it never expires with such a late time
             key = timer.pid, timer.scope_id
             if timer.expiration_time < 0:
                 self._timers.pop(key, None)
@@ -74,11 +73,11 @@ class TimerPipe:
                 self._timers[key] = timer
 
     def first(self) -> float | None:
-        """Return when the next timer expires, in seconds since the epoch, or None without a timer."""
+        """Return when the next timer expires, in seconds since the epoch; None: there is none."""
         return min((timer.expiration_time for timer in self._timers.values()), default=None)
 
     def over(self, now: float) -> list[TorchTimer]:
-        """Return the expired timers, the earliest first. Remove every timer of a worker that has an expired one."""
+        """Return the expired timers, the earliest first. Remove all timers of a worker with an expired one."""
         found = [timer for timer in self._timers.values() if timer.expiration_time <= now]
         gone = {timer.pid for timer in found}
         self._timers = {key: timer for key, timer in self._timers.items() if timer.pid not in gone}

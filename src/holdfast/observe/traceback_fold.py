@@ -1,10 +1,10 @@
 """Merges ("folds") equal tracebacks of several workers on the terminal. The log files keep every byte. This module does
 no input or output.
 
-Two kinds of traceback become one line for all their ranks: one that another rank has printed already, and one that
-reports a lost connection after another rank has failed. From the first line of a traceback on, the lines of a stream
-are kept back for at most `WAIT_S`. Meanwhile other ranks print their tracebacks, and the exit that broke a connection
-becomes known. A traceback unlike the earlier ones is shown as soon as its worker has ended.
+Two kinds of traceback become one line for all their ranks: one that another rank has printed already, and one about a
+lost connection after another rank has failed. From the first line of a traceback on, a stream's lines wait for at most
+`WAIT_S` seconds. Meanwhile other ranks print their tracebacks, and the exit that broke a connection becomes known. A
+traceback unlike the earlier ones is shown when its worker has ended.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.observe.worker_stream import STACKS_BEGIN, TRACEBACK
 from holdfast.safe_text import one_line
 
-#: Seconds for which a traceback waits for the tracebacks of other ranks.
+#: A traceback waits this many seconds for the tracebacks of other ranks.
 WAIT_S = 1.0
-#: Seconds after another rank's exit during which that exit explains a lost connection. Later it does not, because the
-#: other ranks may go on without that rank.
+#: Another rank's exit explains a lost connection within this many seconds. Later it does not, because the other ranks
+#: may go on without that rank.
 LOSS_S = 60.0
-#: Limit on the waiting bytes of one stream. If a stream writes more, its lines are shown unchanged.
+#: At most this many bytes of a stream wait. If it writes more, its lines are shown unchanged.
 HELD_BYTES = 32 * 1024
-#: Limit on the number of different tracebacks that are remembered in an attempt. `FOLLOWING`: the number of lines after
-#: each that are compared.
+#: At most this many different tracebacks of an attempt are remembered. `FOLLOWING`: the number of lines after each that
+#: are compared.
 KNOWN = 256
 FOLLOWING = 16
-#: Limit on the characters of an exception in a folded line.
+#: A folded line has at most this many characters of an exception.
 EXCEPTION_CHARS = 160
 
 _TAG = Lazy(r"\[rank\d{1,9}\]: ?")
-#: Matches the lines that Python prints between two tracebacks of one chain of exceptions.
+#: Matches the lines that Python prints between two tracebacks of a chain of exceptions.
 _LINK = Lazy(
     r'\s*$|"{3}$|During handling of the above exception, another exception occurred:$'
     r"|The above exception was the direct cause of the following exception:$"
 )
-#: Matches text that differs between processes: addresses in memory, ports, process ids.
+#: Matches text that differs in each process: memory addresses, ports, process ids.
 _OF_A_PROCESS = Lazy(r"0x[0-9a-fA-F]+|(?<=\d)\]?:\d{4,5}\b|(?i:(?<=pid)[ =:]{1,2}\d+)")
 #: Matches the frame characters that Python prints before the lines of an exception group.
 _GROUP = Lazy(r"\s+(?:\| ?|\+-)")
@@ -43,7 +43,7 @@ _TYPE = Lazy(r"[A-Za-z_][\w.]*")
 
 
 class HeldStream:
-    """One output stream of a worker, with its lines that wait to be shown."""
+    """One output stream of a worker, and its waiting lines."""
 
     __slots__ = ("ended", "is_whole", "label", "lines", "rank", "since", "size", "waits")
 
@@ -55,16 +55,16 @@ class HeldStream:
         self.label = label
         self.is_whole = is_whole
         self.waits = False
-        #: The lines that wait to be shown; the first of them begins a traceback.
+        #: The waiting lines; the first begins a traceback.
         self.lines: list[bytes] = []
         self.size = 0
-        #: The time at which the first waiting line came.
+        #: When the first waiting line came.
         self.since = 0.0
         self.ended = False
 
 
 class FoldedLine:
-    """One line that replaces the tracebacks of several streams on the terminal."""
+    """One line in place of the tracebacks of several streams."""
 
     __slots__ = ("streams", "text")
 
@@ -73,7 +73,7 @@ class FoldedLine:
         self.text = text
 
 
-#: An item to show on the terminal: lines of one stream, or a folded line.
+#: The next output for the terminal: lines of one stream, or a folded line.
 Shown = tuple[HeldStream, list[bytes]] | FoldedLine
 
 
@@ -81,12 +81,12 @@ class TracebackFold:
     """Decides which tracebacks of one node's workers are folded in the present attempt."""
 
     def __init__(self, lost_peer: Callable[[str], bool]) -> None:
-        """`lost_peer(exception)`: whether the exception only says that the connection to another rank was lost."""
+        """`lost_peer(exception)`: whether the exception only says that the connection to another rank is lost."""
         self._lost_peer = lost_peer
         self._waiting: list[HeldStream] = []
         #: The frames of a traceback → the rank that printed it first, and the lines after it.
         self._known: dict[str, tuple[int, list[str]]] = {}
-        #: The event that broke connections between ranks, as (description, the rank that failed or None, time); None:
+        #: The event that broke connections between ranks: (description, the rank that failed or None, time); None:
         #: there was none.
         self._loss: tuple[str, int | None, float] | None = None
 
@@ -96,15 +96,15 @@ class TracebackFold:
         self._loss = None
 
     def lose(self, cause: str, rank: int | None, now: float) -> None:
-        """Record an event that breaks connections between ranks, such as `the exit of rank 1`. Of several events the
-        first one counts.
+        """Record an event that breaks connections between ranks, such as `the exit of rank 1`. The first of several
+        counts.
         """
         if self._loss is None or now > self._loss[2] + LOSS_S:
             self._loss = (cause, rank, now)
 
     def take(self, stream: HeldStream, lines: list[bytes], now: float) -> list[Shown]:
-        """Let the stream's next complete lines wait (the first waiting line begins a traceback). If too many bytes
-        wait, return all of them.
+        """Let the stream's next complete lines wait; the first waiting line begins a traceback. If too many bytes wait,
+        return all lines.
         """
         if not stream.waits:
             stream.waits = True
@@ -119,7 +119,7 @@ class TracebackFold:
         return self._show(self._waiting)
 
     def end(self, stream: HeldStream) -> list[Shown]:
-        """Handle the end of a stream. Return its lines now if it contains a new traceback."""
+        """Handle the end of a stream. Return its lines now if they are a new traceback."""
         stream.ended = True
         new = stream.waits and any(self._is_new(stream, each) for each in _tracebacks(stream))
         return self._show([stream]) if new else []
@@ -129,7 +129,7 @@ class TracebackFold:
         return self._waiting[0].since + WAIT_S if self._waiting else None
 
     def tick(self, now: float) -> list[Shown]:
-        """Once a line has waited for `WAIT_S`, return the lines of its stream, and those of all streams that need not
+        """Return the lines of each stream whose first line has waited for `WAIT_S`, and of all streams that need not
         wait any longer.
         """
         due = [stream for stream in self._waiting if now >= stream.since + WAIT_S]
@@ -139,8 +139,8 @@ class TracebackFold:
         return self._show(ready)
 
     def _is_open(self, stream: HeldStream) -> bool:
-        """Return whether the stream's lines must be kept back: more lines of a traceback may come, or the exit of
-        another rank that explains a lost connection.
+        """Return whether the stream's lines must wait: for more lines of a traceback, or for another rank's exit that
+        explains a lost connection.
         """
         return any(
             not each.complete or (self._is_loss(each) and not self._is_collateral(stream, each))
@@ -153,7 +153,7 @@ class TracebackFold:
         return not (self._is_loss(traceback) or self._is_known(stream, traceback))
 
     def _is_cut(self, stream: HeldStream) -> bool:
-        """Return whether the stream ends inside a traceback because another rank's exit stopped its worker."""
+        """Return whether the stream ends in the middle of a traceback, because another rank's exit stopped its worker."""
         return stream.ended and self._follows(stream)
 
     @property
@@ -178,8 +178,8 @@ class TracebackFold:
         return known is not None and known[0] != stream.rank
 
     def _show(self, streams: Iterable[HeldStream]) -> list[Shown]:
-        """Return the lines of these streams to show: new tracebacks first, then folded lines, then the lines after the
-        folded tracebacks.
+        """Return these streams' lines to show: new tracebacks first, then folded lines, then the lines after the folded
+        tracebacks.
         """
         shown: list[Shown] = []
         folded: dict[tuple[str, ...], tuple[list[HeldStream], str]] = {}
@@ -209,8 +209,8 @@ class TracebackFold:
         return lines
 
     def _folded(self, stream: HeldStream, traceback: _Traceback) -> tuple[tuple[str, ...], str, list[bytes]] | None:
-        """If a traceback can be folded, return its kind (tracebacks of one kind share a line), the folded line, and the
-        lines after the traceback that must still be shown; otherwise None.
+        """Fold the traceback if possible. Return its kind (tracebacks of one kind share a line), the folded line, and
+        the lines after the traceback that must still be shown; None: it cannot be folded.
         """
         if not stream.is_whole():
             return None
@@ -243,13 +243,13 @@ class TracebackFold:
 
 
 class _Traceback:
-    """One traceback with its chain of exceptions, and the lines after it up to the next traceback."""
+    """A traceback with its chain of exceptions, and the lines after it up to the next traceback."""
 
     __slots__ = ("_own", "after", "complete", "exception", "frames", "lines", "message", "type")
 
     def __init__(self, rank: int, frames: list[bytes], message: list[bytes], after: list[bytes]) -> None:
-        """`frames`: the lines before the exception. `message`: the lines of the exception; empty while they have not
-        come. `after`: the lines after the traceback.
+        """`frames`: the lines before the exception. `message`: the exception's lines; empty until they have come.
+        `after`: the lines after the traceback.
 
         The stacks of a crash are a `message` without `frames`.
         """
@@ -262,12 +262,12 @@ class _Traceback:
         match = _TYPE.match(self.exception)
         #: The name of the exception's class, without its module.
         self.type = match[0].rpartition(".")[2] if match is not None else ""
-        #: The frames and the exception's class, without the text that differs between ranks. Equal tracebacks have
-        #: equal values.
+        #: The frames and the exception's class, without the text that differs in each rank. Equal tracebacks have equal
+        #: values.
         self.frames = "\n".join([*map(self.plain, frames or message), self.type])
 
     def plain(self, line: bytes) -> str:
-        """Return a line without the text that differs between ranks."""
+        """Return a line without the text that differs in each rank."""
         return _OF_A_PROCESS.sub("#", self._own.sub(r"\1#", _text(line)))
 
 
@@ -282,7 +282,7 @@ def _is_blank(line: bytes) -> bool:
 
 
 def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
-    """Divide the stream's waiting lines into tracebacks, each with the lines after it."""
+    """Split the stream's waiting lines into tracebacks, each with the lines after it."""
     lines = stream.lines
     begin = raised = end = 0
 
@@ -294,7 +294,7 @@ def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
     for index, line in enumerate(lines):
         text = _text(line)
         framed = b"Exception Group Traceback" in lines[begin] and _GROUP.match(text)
-        if line.startswith(STACKS_BEGIN):  # the stacks of a crash, after which the process prints nothing more
+        if line.startswith(STACKS_BEGIN):  # the stacks of a crash: the process prints nothing more after them
             if index:
                 yield traceback(index)
             crash = lines[index:]
@@ -304,10 +304,10 @@ def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
             if end and not all(_LINK.match(_text(between)) for between in lines[end:index]):
                 yield traceback(index)
                 begin = index
-            end = 0  # continue with the frames of the next exception in the chain, or of a new traceback
+            end = 0  # go on with the frames of the next exception in the chain, or of a new traceback
         elif end:
-            # A message may have several lines: torch puts its prefix before each line, and Python frames each line of
-            # an exception group.
+            # A message may have several lines: torch puts its prefix before each, and Python frames each line of an
+            # exception group.
             if end == index and (framed or _TAG.match(line.decode("utf-8", "replace"))):
                 end = index + 1
         elif (inner := text[framed.end() :] if framed else text) and not inner[0].isspace():

@@ -1,4 +1,4 @@
-"""One of a worker's two output streams. It copies the pipe to the log file and the terminal."""
+"""One of a worker's two output streams. It copies a pipe to the log file and the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-#: Bytes of one read. In `bench/log_throughput.py`, 64 KiB cost a fifth more CPU, and larger blocks gain nothing.
+#: Bytes of one read. In `bench/log_throughput.py`, 64 KiB took a fifth more CPU, and larger blocks gained nothing.
 BLOCK_BYTES = 256 * 1024
 
 DEFAULT_PIPE_BYTES = 64 * 1024
@@ -18,8 +18,7 @@ TAIL_BYTES = 16 * 1024
 
 
 class StreamLog(Protocol):
-    """The destination of a stream's bytes: `holdfast.observe.log_file.LogFile`, or a proxy for a writer in another
-    process."""
+    """The log of a stream: `holdfast.observe.log_file.LogFile`, or a proxy for a writer in another process."""
 
     path: Path
     source: str
@@ -31,14 +30,14 @@ class StreamLog(Protocol):
 
 
 class Sink(Protocol):
-    """Displays a stream's bytes on a terminal: `holdfast.act.console_streams.PrefixedStream`."""
+    """Shows a stream's bytes on a terminal: `holdfast.act.console_streams.PrefixedStream`."""
 
     def write(self, block: bytes, now: float) -> None: ...
 
     def close(self, now: float) -> None: ...
 
 
-#: The beginning of faulthandler's output. faulthandler writes this text with a separate write call.
+#: The beginning of faulthandler's output. faulthandler writes it with its own write call.
 STACKS_BEGIN = b"Fatal Python error: "
 
 
@@ -49,13 +48,14 @@ class Stream:
 
     def __init__(self, fd: int, source: str, file: StreamLog, sink: Sink | None) -> None:
         """Take over `fd`, the read end of a pipe. `source`: worker and stream, for messages. `file`: the log file.
-        `sink`: the stream's display on the terminal; None if it is not shown."""
+        `sink`: shows the stream on the terminal; None: it is not shown.
+        """
         os.set_blocking(fd, False)
         self.fd = fd
         self.source = source
         self.file = file
         self.sink = sink
-        #: True when the pipe's last writer has closed it and everything has been read.
+        #: Whether the pipe's last writer has closed it, and all bytes are read.
         self.ended = False
         self.bytes_seen = 0
         self.first_output_at: float | None = None
@@ -63,8 +63,7 @@ class Stream:
         self._tail = b""
 
     def on_readable(self, now: float, limit_bytes: int) -> None:
-        """Read the available bytes, up to a limit, so that workers with much output share the supervisor's time
-        fairly."""
+        """Read the available bytes up to a limit, because workers share the supervisor's time."""
         taken = 0
         block = b""
         while taken < limit_bytes:
@@ -95,9 +94,9 @@ class Stream:
                 self.first_output_at = now
 
     def drain(self, now: float) -> None:
-        """Read everything that a reaped worker left in the pipe, without blocking.
+        """Read all bytes that a reaped worker left in the pipe, without blocking.
 
-        At most the pipe's capacity is read, so that a background child that continues to write cannot prolong this.
+        Read at most the pipe's capacity, because a background child may go on writing.
         """
         if self.fd < 0 or self.ended:
             return
@@ -127,11 +126,10 @@ TRACEBACK = b"Traceback (most recent call last):"
 
 
 class FoldingSink:
-    r"""Passes output on to the terminal unchanged.
+    r"""Passes output on to the terminal.
 
-    From the first traceback or `\r` on, it folds tracebacks and progress bars.
-
-    The folding code is imported only then, because most workers print neither.
+    From the first traceback or `\r` on, it folds tracebacks and progress bars. The folding code is imported only then,
+    because most workers print neither.
     """
 
     def __init__(self, terminal: Sink, folded: Callable[[Sink], Sink]) -> None:
@@ -153,9 +151,8 @@ class FoldingSink:
 
 
 class StackCutoff:
-    """Passes output on to the terminal until the stacks begin that holdfast has requested, and drops the rest.
-
-    The worker's file has the stacks.
+    """Passes output on to the terminal until the stacks begin that holdfast has requested. It drops the rest, because
+    the log file has the stacks.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -174,10 +171,10 @@ class StackCutoff:
 
 
 def keep_large_blocks() -> None:
-    """Make malloc take read blocks from the heap from now on, instead of from new pages each time.
+    """Let malloc take read blocks from the heap from now on.
 
-    glibc maps each block larger than 128 KiB, and unmaps it when it is freed, which costs a page fault for every 4 KiB
-    of output. glibc's threshold rises to the size of a freed block (mallopt(3), M_MMAP_THRESHOLD). So this function
+    glibc maps each block larger than 128 KiB and unmaps it when it is freed, which costs a page fault for every 4 KiB
+    of output. Its threshold rises to the size of a freed block (mallopt(3), M_MMAP_THRESHOLD). So this function
     allocates and frees one large block.
     """
     _ = bytes(4 * BLOCK_BYTES)
@@ -192,8 +189,8 @@ def pipe_size(fd: int) -> int:
 
 
 def enlarge(fd: int, size: int) -> int:
-    """Enlarge a pipe to `size` bytes, or to half of that, and so on: an unprivileged user has a limit for all pipes
-    together.
+    """Enlarge a pipe to `size` bytes, or to half of that, and so on, because an unprivileged user has a limit for all
+    pipes together.
 
     Return the resulting size in bytes.
     """

@@ -1,2 +1,3 @@
-"""The built-in pre-checks, one per file. A check reports its findings on this machine. Other code decides whether the
-job may start."""
+"""The built-in pre-checks, one per file. A check reports facts about this machine. Other code decides whether the job
+may start.
+"""

@@ -1,4 +1,4 @@
-"""Base classes of the built-in checks: declared parameters, the input of a check as one object, and sizes as text."""
+"""The base classes of the built-in checks: their parameters, their input as one object, and sizes as text."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ class BuiltIn(PreCheckOperator):
     independent = True
     needs_gang = False
     blame = "hardware"
-    #: The group of checks that share a process. The lane `outside` has the checks that may block on a server, so that
-    #: they do not delay those of the lane `quick`. A check with an empty lane has a process of its own.
+    #: Checks of the same lane share a process. The lane `outside` has the checks that may block on a server, so that
+    #: they do not delay those of the lane `quick`. A check with an empty lane has its own process.
     lane = "quick"
     retries = 0
     interval_s = 1.0
     time_limit_s = 5.0
-    #: Seconds between two runs during a job; 0 if the check does not run during the job.
+    #: Seconds between two runs during a job; 0: the check runs only before the job.
     running_s = 0.0
 
     def __init__(self) -> None:
@@ -115,8 +115,8 @@ class BuiltIn(PreCheckOperator):
 
     @classmethod
     def convert_params(cls, params: Mapping[str, Any], where: str = "") -> Any:
-        """Convert `params` to `Params`. Raises BadUsage, whose message begins with `where` and names the parameter and
-        the expected value.
+        """Convert `params` to `Params`. Raises BadUsage with a message that begins with `where` and names the parameter
+        and the expected value.
         """
         struct = cls.Params
         given: dict[str, Any] = {}
@@ -125,7 +125,7 @@ class BuiltIn(PreCheckOperator):
                 continue
             value = params[field.encode_name]
             if isinstance(value, str) and isinstance(field.default, tuple):
-                # Split a list at `:`, as in PATH, because on the command line a comma separates checks.
+                # Split a list at `:` too, as in PATH, because a comma separates checks on the command line.
                 value = [part.strip() for part in re.split("[,:]", value) if part.strip()]
             elif isinstance(value, str) and isinstance(field.default, float) and field.name.endswith("_s"):
                 value = _seconds(value, f"{where}check `{cls.name}`, parameter `{field.name}`")
@@ -192,9 +192,9 @@ class BuiltIn(PreCheckOperator):
     ) -> Verdict:
         """Return a failure of this node (or of `nodes`). The message begins with this node's name.
 
-        `problems`: the defects. `solution`: the remedy for the user. `blame`: the kind of cause, if not the class's.
-        `figures`: measured values. `code`: the number of the result. `devices`: the faulty devices. `phrase`: see
-        `Verdict`.
+        `problems`: the defects. `solution`: the remedy for the user. `blame`: the kind of cause, if it differs from the
+        class's. `figures`: measured values. `code`: the number of the result. `devices`: the faulty devices. `phrase`:
+        see `Verdict`.
         """
         text = problems if isinstance(problems, str) else "; ".join(problems)
         return Verdict(
@@ -209,7 +209,7 @@ class BuiltIn(PreCheckOperator):
         )
 
     def unsure(self, context: Context, text: str, figures: Mapping[str, Any] | None = None) -> Verdict:
-        """Return an inconclusive result, with the reason."""
+        """Return an inconclusive result with its reason."""
         return Verdict(
             result=1,
             result_msg=f"{context.node}: {text}",
@@ -220,11 +220,11 @@ class BuiltIn(PreCheckOperator):
 
 
 def good(text: str = "", figures: Mapping[str, Any] | None = None) -> Verdict:
-    """Return a pass, with the values that the check found."""
+    """Return a pass with the measured values."""
     return Verdict(result_msg=text, figures=dict(figures or {}))
 
 
 def temporary() -> str:
-    """Return the directory for temporary files, like `tempfile` but without importing its modules."""
+    """Return the directory for temporary files, without the imports of `tempfile`."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     return next((path for path in (*named, "/tmp", "/var/tmp") if path and Path(path).is_dir()), ".")

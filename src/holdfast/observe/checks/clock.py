@@ -1,7 +1,7 @@
 """Checks whether this machine's clock agrees with a reference.
 
 Wrong clocks break certificates, tokens and time-stamped checkpoints. The reference is a time server (SNTP, RFC 4330),
-or the file server of a shared directory, which sets the time of a new file.
+or the file server of a shared directory, which dates each new file.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def _date(seconds: float) -> str:
 
 
 def sntp_offset(server: str, wait_s: float) -> float:
-    """Return the server's clock minus this machine's, in seconds, corrected by half the round trip time.
+    """Return the server's clock minus this machine's, in seconds, less half the round trip time.
 
-    Raises OSError if no server answers within `wait_s` seconds, ValueError if the answer is not a time.
+    Raises OSError if no server answers within `wait_s` seconds, and ValueError if the answer is no time.
     """
     host, _, port = server.partition(":")
     for family, kind, _, _, address in socket.getaddrinfo(host, int(port or 123), type=socket.SOCK_DGRAM):

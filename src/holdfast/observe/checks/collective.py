@@ -1,7 +1,7 @@
-"""Checks whether all groups connect and add up numbers together, correctly and in time.
+"""Checks whether all worker groups connect, and add up numbers together, correctly and in time.
 
-The check runs an all-reduce with torch: with gloo between processes of this machine, or with nccl (or the vendor's
-library) if each group has a device. Every element of the sum is known beforehand.
+It runs an all-reduce with torch: with gloo between processes of this machine, or with nccl (or the vendor's library) if
+each group has a device. The sum is known beforehand.
 """
 
 from __future__ import annotations
@@ -109,5 +109,5 @@ class Collective(GangCheck):
         return best
 
     def disturb(self, index: int, numbers: Any) -> Any:
-        """Return the sum for the comparison. Tests override this method to return a wrong sum."""
+        """Return the sum for the comparison. Tests override this to return a wrong sum."""
         return numbers

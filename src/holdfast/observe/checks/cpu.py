@@ -1,4 +1,4 @@
-"""Checks whether the CPU runs at full speed: enough cores, no limit on the clock, and no overheating."""
+"""Checks whether the CPU runs at full speed: enough cores, no clock limit, no overheating."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Cpu(BuiltIn):
 
 
 def held_down(root: Path, percent: float) -> list[str]:
-    """Return a problem if the clock limit of some core is below `percent` of the core's maximum."""
+    """Return a problem if a core's clock limit is below `percent` of its maximum."""
     slow: list[tuple[int, int, int]] = []
     for folder in root.glob("devices/system/cpu/cpu[0-9]*/cpufreq"):
         most, bound = proc_files.number(folder / "cpuinfo_max_freq"), proc_files.number(folder / "scaling_max_freq")
@@ -73,8 +73,7 @@ def held_down(root: Path, percent: float) -> list[str]:
 
 
 def too_hot(root: Path) -> list[str]:
-    """Return a problem for each thermal zone at or above its hot or critical trip point, and for throttling caused by
-    heat."""
+    """Return a problem for each thermal zone at its hot or critical trip point, and for throttling by heat."""
     problems = []
     for zone in sorted(root.glob("class/thermal/thermal_zone*")):
         now = proc_files.number(zone / "temp")
@@ -88,7 +87,7 @@ def too_hot(root: Path) -> list[str]:
                     f"{name} is at {now / 1000:.0f} °C, its {small_text(kind)} point is {trip / 1000:.0f} °C"
                 )
     for core in sorted(root.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle")):
-        # A rising total of milliseconds shows that throttling happens now. A mere count may be from long ago.
+        # A rising total shows that throttling happens now. A count alone may be from long ago.
         first = proc_files.number(core / "core_throttle_total_time_ms")
         if first:
             proc_files.pause(0.02)
@@ -100,7 +99,7 @@ def too_hot(root: Path) -> list[str]:
 
 
 def usable_cores() -> float:
-    """Return the number of cores that this process may use, limited by the container's quota."""
+    """Return the number of cores that this process may use under the container's quota."""
     cores = float(len(os.sched_getaffinity(0)))
     for file in proc_files.cgroup_files("cpu", "cpu.max"):
         quota, _, period = small_text(file).partition(" ")

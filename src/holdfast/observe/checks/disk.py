@@ -1,4 +1,4 @@
-"""Checks whether there is free space in the directories to which the job writes."""
+"""Checks whether the directories that the job writes to have free space."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Disk(BuiltIn):
             facts = os.statvfs(place)
             if facts.f_flag & os.ST_RDONLY and not params.paths:
                 continue  # skip a read-only image with the program, because the job does not write to it
-            # If two directories are on one file system, report the file system only once.
+            # Report a file system once, even if several directories are on it.
             key = (facts.f_fsid, facts.f_blocks)
             if key in seen and not params.paths:
                 continue
@@ -65,13 +65,13 @@ class Disk(BuiltIn):
                 free = left
             asked = max(params.min_free, round(whole * params.min_free_percent / 100))
             figures[f"{path} free_bytes"] = free
-            # A job can run even if its state directory cannot be written; the job then reports that.
+            # A state directory that cannot be written does not stop a job, which reports it.
             grave = bool(params.paths) or path != context.site.home
             limited = " within your quota" if left is not None and left == free else ""
             if free < asked:
                 problems.append(f"{size_of(free, whole)} free on {path}{limited}, {size(asked)} asked")
                 self._grave |= grave and (params.low == "fail" or free < _NOTHING_BYTES)
-            # Ignore a report of 0 of 0: some file systems (btrfs, many network ones) do not count inodes.
+            # Some file systems (btrfs, many network ones) count no inodes and report 0 of 0, so ignore that.
             if facts.f_files and facts.f_favail < params.min_inodes:
                 problems.append(f"{facts.f_favail} of {facts.f_files} inodes free on {path}, {params.min_inodes} asked")
                 self._grave |= grave and (params.low == "fail" or facts.f_favail < _NOTHING_INODES)
@@ -89,7 +89,7 @@ class Disk(BuiltIn):
 
 
 def existing(path: str) -> Path:
-    """Return the path if it exists. Otherwise return the nearest existing ancestor, in which it would be created."""
+    """Return the path if it exists, or else its nearest existing ancestor, where it would be created."""
     place = Path(path).absolute()
     while not place.exists():
         place = place.parent

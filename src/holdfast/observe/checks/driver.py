@@ -1,4 +1,4 @@
-"""Checks whether the accelerator's driver and the runtime fit together."""
+"""Checks whether the accelerator's driver and the runtime match."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class Driver(BuiltIn):
         if self.params.min_driver and numbers(version) < numbers(self.params.min_driver):
             problems.append(f"the NVIDIA driver is {version}, {self.params.min_driver} asked")
         built = self.params.runtime or torch_runtime("cuda")
-        # Compare major versions only. Within a major version, an older driver runs programs built for a newer CUDA.
+        # Compare major versions only, because an older driver also runs programs for a newer CUDA of the same major
+        # version.
         if built and numbers(built)[:1] > (cuda[0],):
             problems.append(
                 f"the NVIDIA driver {version} serves CUDA up to {cuda[0]}.{cuda[1]}, the program is built for {built}"
@@ -123,8 +124,9 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def torch_runtime(kind: str) -> str:
-    """Return the version of `kind` (cuda or hip) for which the installed torch was built. Read it from torch's version
-    file, without importing torch."""
+    """Return the version of `kind` (cuda or hip) that the installed torch was built for, from torch's version file
+    without an import of torch.
+    """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return ""

@@ -1,9 +1,9 @@
 """Runs an executable as a check: a Slurm prolog, a Nagios plugin, a shell script.
 
-Exit status 0 is good, 1 and other small numbers are bad; 3 (Nagios: unknown), 126, 127 and a death by signal are
-inconclusive. Standard output may be one JSON object with any of `result`, `message` (or `result_msg`),
-`abnormal_nodes`, `solution`, `blame`, `figures` and `actions` (retry, avoid, replace, stop, note); else its first line
-is the message. Parameters come as HOLDFAST_PARAM_<NAME> in the environment.
+Exit status 0 is good. 3 (Nagios: unknown), 126, 127 and a death by signal are inconclusive. Any other number is bad.
+Standard output may be one JSON object with any of `result`, `message` (or `result_msg`), `abnormal_nodes`, `solution`,
+`blame`, `figures` and `actions` (retry, avoid, replace, stop, note); else its first line is the message. Parameters
+come as HOLDFAST_PARAM_<NAME> in the environment.
 """
 
 from __future__ import annotations
@@ -106,13 +106,12 @@ class Executable(PreCheckOperator):
 
 
 def _end_with_parent() -> None:
-    """Make the kernel kill the executable when the check's process dies (PR_SET_PDEATHSIG)."""
+    """Let the kernel kill the executable when the check's process dies (PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _drain(done: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Read both streams to their ends, and keep the first `_KEEP_BYTES` of each, so that endless output does not fill
-    the memory."""
+    """Read both streams to their ends, and keep the first `_KEEP_BYTES` of each, because the output may be endless."""
     assert done.stdout is not None
     assert done.stderr is not None
     kept = {done.stdout.fileno(): bytearray(), done.stderr.fileno(): bytearray()}

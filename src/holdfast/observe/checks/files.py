@@ -1,4 +1,4 @@
-"""Checks whether the job's files are in order: its program, its imports, its inputs and its output directories."""
+"""Checks the job's files: its program, its imports, its inputs and its output directories."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Files(BuiltIn):
         if not program and not paths:
             found = [(len(params.inputs), "input"), (len(params.outputs), "output")]
             return good(", ".join(counted(*each) for each in found if each[0]) or "no inputs, no outputs")
-        # Only a mistake in the program stops the job, because the program is the same on all nodes. A path may be
-        # missing only on this node.
+        # Only a mistake in the program stops the job, because the program is the same on all nodes. A missing path may
+        # be missing only here.
         sure = [mistake for mistake in program if mistake.phrase and params.program == "certain"]
         stops = bool(program) and (params.program == "fail" or bool(sure))
         self._actions: list[DiagnosisAction] = [StopJob()] if stops else [Note()] if program and not paths else []
@@ -115,7 +115,7 @@ class Files(BuiltIn):
 
 
 def _may_differ(job: JobSpec, role: Role) -> bool:
-    """Return whether the role's workers may find other files than the check does, or may fail without ending the job.
+    """Return whether the role's workers may see other files than the check, or may fail without ending the job.
 
     Prerequisites and hooks, which may install modules, come after the checks.
     """
@@ -124,13 +124,14 @@ def _may_differ(job: JobSpec, role: Role) -> bool:
 
 
 def _many_images(job: JobSpec) -> bool:
-    """Return whether the job has several images. A node has only one of them, so the programs of the other roles cannot
-    be checked on it."""
+    """Return whether the job has several images. A node has only one of them, so the other roles' programs cannot be
+    checked on it.
+    """
     return len({role.image or job.image for role in job.roles}) > 1
 
 
 def unreadable(path: str) -> list[str]:
-    """Return why an input cannot be read. A directory must be listable."""
+    """Return why an input cannot be read. Of a directory the check needs the listing."""
     place = Path(path)
     try:
         if place.is_dir():

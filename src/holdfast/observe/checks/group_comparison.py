@@ -1,4 +1,4 @@
-"""Base class of checks that make the same measurement in every worker group, and compare each group with all others."""
+"""The base class of checks that measure the same in every worker group, and compare the groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GangParams(Params, frozen=True, kw_only=True):
 
 
 class GangCheck(BuiltIn):
-    """A check that calls `measure` in every group, and compares the groups with the median to find slow ones."""
+    """A check that calls `measure` in every group, and finds slow groups by the median."""
 
     Params = GangParams
     needs_gang = True
@@ -41,8 +41,7 @@ class GangCheck(BuiltIn):
         return f"group {index} (cpu{usable[index % len(usable)]})"
 
     def measure(self, index: int) -> float:
-        """Do this group's work, and return its duration in seconds. Raises if the result is wrong. This method runs in
-        the group's process."""
+        """Do this group's work, in the group's process. Return its duration in seconds. Raises if the result is wrong."""
         raise NotImplementedError
 
     def look(self, context: Context) -> Verdict:

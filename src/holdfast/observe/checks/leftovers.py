@@ -15,7 +15,7 @@ from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 from holdfast.safe_files import small_text
 
 _NODES = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd", "/dev/accel/accel[0-9]*", "/dev/habanalabs/hl[0-9]*")
-#: Names of services that may use a device. They are cut to 15 characters, as in the kernel.
+#: Names of services that may use a device, cut to 15 characters as in the kernel.
 _SERVICES = (
     "nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nv-fabricmanage", "nvidia-imex",
     "nvidia-device-p", "nvidia-powerd", "nvsm_core", "npu-smi", "npu-exporter", "ascend-device-p", "slogd", "rocm-smi",
@@ -33,7 +33,7 @@ class Leftovers(BuiltIn):
     question = "Does a process of an earlier job still hold an accelerator?"
     cost = "1 ms; 20 ms where there are accelerators"
     Params = LeftoversParams
-    # Retry, because the processes of the previous attempt need some time to exit.
+    # Retry, because the previous attempt's processes need some time to exit.
     retries = 5
     interval_s = 2.0
     time_limit_s = 15.0
@@ -67,8 +67,9 @@ class Leftovers(BuiltIn):
 
 
 def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
-    """Return pid → open files, for processes that have one of these files open. Only root sees other users'
-    processes."""
+    """Return pid → open files, for the processes that have one of these files open. Without root only this user's
+    processes are found.
+    """
     found: dict[int, list[str]] = {}
     for pid in proc_files.pids():
         if pid in skip:

@@ -62,8 +62,7 @@ class Limits(BuiltIn):
 
 
 def room_for_processes() -> list[tuple[str, int]]:
-    """Return how many more processes and threads are possible under each limit: the user's, the container's and the
-    machine's."""
+    """Return how many more processes and threads each limit allows: the user's, the container's and the machine's."""
     found: list[tuple[str, int]] = []
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     uid = os.getuid()

@@ -1,7 +1,7 @@
 """Checks whether every device (or core) multiplies matrices correctly, and as fast as the others.
 
-The factors are small whole numbers in a pattern, so that the exact product is known beforehand and fits every number
-format: a wrong product is found by comparison, and a slow group by the median of all groups.
+The factors are small whole numbers in a pattern. So the exact product is known beforehand, and fits every number
+format. A comparison finds a wrong product, and the median of all groups finds a slow group.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from msgspec import Meta
 from holdfast.observe.checks.group_comparison import GangCheck, GangParams
 from holdfast.observe.checks.worker_groups import cores, run_groups
 
-#: Periods of the number pattern in the matrices: the product's rows repeat after P, its columns after Q, and the terms
-#: of each sum after R.
+#: The periods of the number pattern: the product's rows repeat after P, its columns after Q, and the terms of each sum
+#: after R.
 _P, _Q, _R = 5, 7, 35
 
 
@@ -113,7 +113,7 @@ class Matmul(GangCheck):
         return best
 
     def disturb(self, product: Any) -> Any:
-        """Return the product for the comparison. Tests override this method to return a wrong product."""
+        """Return the product for the comparison. Tests override this to return a wrong product."""
         return product
 
     def compare(self, product: Any) -> None:
@@ -159,7 +159,8 @@ def accelerators() -> bool:
 
 def devices_of_torch() -> int:
     """Return how many accelerators torch can use. A child process counts them, because this process forks later and
-    must not use a driver before."""
+    must not use a driver before that.
+    """
 
     def ask(_: int) -> int:
         import torch

@@ -1,5 +1,4 @@
-"""Checks whether there is enough host memory for the workers, and enough shared memory for data-loader workers and
-collectives."""
+"""Checks whether the workers have enough host memory, and data-loader workers and collectives enough shared memory."""
 
 from __future__ import annotations
 
@@ -52,7 +51,8 @@ class Memory(BuiltIn):
 
 def container_limits() -> list[tuple[int, int]]:
     """Return (free, limit) in bytes for each memory limit of this process's control groups. Inactive page cache counts
-    as free."""
+    as free.
+    """
     found: list[tuple[int, int]] = []
     for limit_name, used_name in (
         ("memory.max", "memory.current"),
@@ -60,7 +60,7 @@ def container_limits() -> list[tuple[int, int]]:
     ):
         for file in proc_files.cgroup_files("memory", limit_name):
             limit, used = proc_files.number(file), proc_files.number(file.parent / used_name)
-            # Skip groups without a limit. For these, cgroup v1 shows a number near 2^63.
+            # Skip a group without a limit, for which cgroup v1 shows a number near 2^63.
             if limit is None or used is None or limit > 1 << 60:
                 continue
             rows = dict(line.split() for line in small_text(file.parent / "memory.stat").splitlines())
@@ -89,7 +89,7 @@ class Shm(BuiltIn):
         facts = os.statvfs(params.path)
         free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
         figures = {"free_bytes": free, "total_bytes": whole}
-        # Ignore a tmpfs without a limit, which reports 0 of 0.
+        # A tmpfs without a limit reports 0 of 0, so ignore it.
         if whole and free < params.min_free:
             return self.bad(
                 context,

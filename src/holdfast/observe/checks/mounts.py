@@ -1,7 +1,7 @@
-"""Checks whether the mounts that the job needs answer and can be written to.
+"""Checks whether the job's mounts answer and can be written to.
 
-A dead file server blocks each process that accesses it, for ever and even after SIGKILL. So a separate child accesses
-each mount, and is abandoned after the time limit.
+A dead file server blocks each process that accesses it, for ever and even after SIGKILL. So a child process accesses
+each mount, and is given up after the time limit.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Mounts(BuiltIn):
         for path in filter(None, paths):
             mount = mount_of(Path(path))
             point = mount[2] if mount else path
-            # Test each mount once, but test every path that the user named.
+            # Test each mount once, but test every path that the user has named.
             needed.setdefault(path if params.paths else point, path)
             if params.writable and mount and "ro" in mount[3].replace(";", ",").split(","):
                 problems.append(f"{point} ({mount[1]}) is mounted read-only, and {path} is on it")
@@ -85,7 +85,7 @@ class Mounts(BuiltIn):
         return good(f"{len(needed)} mount{'s answer' if len(needed) != 1 else ' answers'}")
 
     def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
-        # A read-only mount alone is no failure: a program may be on a read-only image, and write to another mount.
+        # A read-only mount alone is no failure, because a program may be on a read-only image and write elsewhere.
         return [AvoidNode()] if self._grave else [Note()]
 
 
@@ -101,8 +101,7 @@ def remote_mounts() -> list[str]:
 
 
 def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
-    """Return the mounts that fail or do not answer, each with its error. The time limit for all together is `wait_s`
-    seconds."""
+    """Return the mounts that fail or do not answer, each with its error. All together may take `wait_s` seconds."""
     found: dict[str, str] = {}
     waiting: dict[int, tuple[Child, str]] = {}
     poll = select.poll()
@@ -131,7 +130,7 @@ def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
 
 
 def touch(point: str) -> int:
-    """Access a mount. Return the errno, or 0. This may block for ever."""
+    """Access a mount, and return the errno, or 0. This may block for ever."""
     try:
         os.statvfs(point)
         os.stat(point)  # noqa: PTH116 - the system call itself is the test

@@ -1,4 +1,4 @@
-"""Checks whether this host's name resolves to this host, and whether every peer's name can be resolved."""
+"""Checks whether this host's name resolves to this host, and whether the peers' names resolve."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Names(BuiltIn):
         others = [node.name for node in context.nodes if node.name != context.node]
         own = socket.gethostname()
         problems: list[str] = []
-        # Look up this host's name only for a job on several nodes, or if the user wants it. A job on one node uses the
-        # loopback address, and a slow name server must not delay it.
+        # A job on one node uses the loopback address, and a slow name server must not delay it. So look up this host's
+        # name only for a job on several nodes, or on request.
         if params.hostname or (params.hostname is None and (others or params.peers)):
             problems += self._own(own)
             if not addresses("localhost"):
@@ -60,7 +60,7 @@ class Names(BuiltIn):
 
 def addresses(name: str) -> list[tuple[int, str]]:
     """Return (family, address) of each address of the name; empty if the name cannot be resolved."""
-    # Pass an ASCII name as bytes: the codec for international names costs 20 ms to load.
+    # Pass an ASCII name as bytes, because the codec for international names takes 20 ms to load.
     host = name.encode() if name.isascii() else name
     try:
         return [(answer[0], str(answer[4][0])) for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
@@ -69,7 +69,7 @@ def addresses(name: str) -> list[tuple[int, str]]:
 
 
 def is_ours(family: int, address: str) -> bool:
-    """Return whether this machine has the address. Only then can it be bound."""
+    """Return whether this machine has the address, which means that it can be bound."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))

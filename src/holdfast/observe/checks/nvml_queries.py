@@ -1,4 +1,4 @@
-"""Queries NVIDIA's management library (NVML) for the few facts that checks need, without a command line tool.
+"""Queries NVIDIA's management library (NVML) for a few facts, without a command line tool.
 
 Names and numbers are those of NVML's public C interface (nvml.h).
 """
@@ -66,8 +66,7 @@ class Nvml:
         return found
 
     def uncorrected(self, handle: Any) -> int | None:
-        """Return the number of uncorrectable memory errors since the driver was loaded; None if the device has no
-        ECC."""
+        """Return the number of uncorrectable memory errors since the driver was loaded; None: the device has no ECC."""
         found = ctypes.c_ulonglong()
         try:
             self._call("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE, ctypes.byref(found))
@@ -76,8 +75,9 @@ class Nvml:
         return found.value
 
     def remapping(self, handle: Any) -> tuple[bool, bool] | None:
-        """Return whether memory rows wait for a reset to be remapped, and whether a remapping has failed; None if
-        unknown."""
+        """Return whether memory rows wait for a reset to be remapped, and whether a remapping has failed; None:
+        unknown.
+        """
         corrected, uncorrected, pending, failed = (ctypes.c_uint() for _ in range(4))
         try:
             self._call(

@@ -1,8 +1,8 @@
-"""Finds groups that cannot exchange data with the others, are slow at it, or garble it.
+"""Finds worker groups that cannot exchange data with the others, are slow at it, or corrupt it.
 
-A failed exchange of a pair does not show which of the two groups is bad. `model/pair_search.py` finds the bad one: a
-first round pairs neighbours, and a second pairs every suspect with a group that works. On one machine the groups are
-processes on separate cores that exchange data over TCP.
+A failed exchange does not show which of the two groups is bad. `model/pair_search.py` finds that: a first round pairs
+neighbours, and a second pairs every suspect with a good group. On one machine the groups are processes on separate
+cores that exchange data over TCP.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ class Pairs(BuiltIn):
         return f"group {node} does not work with groups that work"
 
     def _wave(self, wave: Sequence[Pair]) -> list[float | None]:
-        """Run the exchanges of one round of pairs, at most one pair per two cores at a time. Return seconds per pair,
-        or None for a failed pair."""
+        """Run the exchanges of one round, at most one pair per two cores at a time. Return each pair's seconds; None:
+        it failed.
+        """
         answers: list[float | None] = []
         at_once = max(1, len(cores()) // 2)
         for start in range(0, len(wave), at_once):
@@ -121,8 +122,8 @@ class Pairs(BuiltIn):
         for pair in pairs:
             errors = [answers[node].error for node in pair if answers[node].error]
             if errors:
-                # Report a time-out only if there is no other error: the partner of a group with an error may only have
-                # a time-out.
+                # Report a time-out only without any other error, because the partner of a group with an error may only
+                # time out.
                 errors.sort(key=lambda error: "timed out" in error or "no answer" in error or "Connection" in error)
                 self._errors[pair] = f"failed: {errors[0]}"
                 times.append(None)
@@ -132,7 +133,8 @@ class Pairs(BuiltIn):
 
     def exchange(self, node: int, other: int, link: socket.socket, number: int) -> float:
         """Do one exchange in the process of the group `node`: send a block, receive the block of the group `other`, and
-        check it. `number` identifies the exchange. Return seconds. Raises on failure."""
+        compare it. `number`: the number of the exchange. Return seconds. Raises on failure.
+        """
         mine, expected = block(node, number, self.params.message), block(other, number, self.params.message)
         link.sendall(b"!")
         if link.recv(1) != b"!":
@@ -144,20 +146,21 @@ class Pairs(BuiltIn):
         else:
             got = receive(link, len(expected))
             link.sendall(self.disturb(node, mine))
-            # The last bytes are still in transit. The time of the other group includes their arrival.
+            # The last bytes may be in transit. The other group's time includes their arrival.
         took = time.perf_counter() - began
         if hashlib.blake2b(got).digest() != hashlib.blake2b(expected).digest():
             raise ValueError(f"what came from group {other} is not what was sent")
         return took
 
     def disturb(self, node: int, data: bytes) -> bytes:
-        """Return the data to send. Tests override this method to send wrong data."""
+        """Return the data to send. Tests override this to send wrong data."""
         return data
 
 
 def block(node: int, number: int, size: int) -> bytes:
-    """Return the bytes that a group sends. They differ for each group and repeat, so that the partner can compute
-    them."""
+    """Return the bytes that a group sends. They differ in each group, and follow a pattern that the partner can
+    compute.
+    """
     seed = hashlib.blake2b(f"{node}/{number}".encode()).digest()
     return (seed * (size // len(seed) + 1))[:size]
 
@@ -175,10 +178,9 @@ def receive(link: socket.socket, size: int) -> bytes:
 
 
 class Links(BuiltIn):
-    """Gives the test of links between nodes a name, by which users can choose it.
+    """Gives the test of links between nodes a name, so that users can choose it.
 
-    One machine cannot measure such a link. The owner tests the links of pairs of nodes, once all nodes have passed
-    their checks.
+    One machine cannot measure such a link. The owner tests the links after all nodes have passed their checks.
     """
 
     name = "links"

@@ -1,9 +1,9 @@
-"""Finds the process that holds a TCP port of this machine: it listens on the port, has only bound it, or has a
-connection from it.
+"""Finds the process that holds a TCP port of this machine. It listens on the port, has bound it, or has a connection
+from it.
 
-/proc/net/tcp does not list a socket that is bound but does not listen. To get the address of such a socket, this module
-copies the other process's descriptor (pidfd_getfd, Linux 5.6), and closes the copy at once. The kernel allows that for
-processes that this user may trace: the job's own processes, and all processes for root.
+/proc/net/tcp does not list a socket that is bound but does not listen. To get its address, this module copies the other
+process's descriptor (pidfd_getfd, Linux 5.6), and closes the copy at once. The kernel allows that for processes that
+this user may trace: the job's processes, and all processes for root.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.model.human_format import duration
 from holdfast.observe.checks import proc_files
 from holdfast.safe_files import small_text
 
-#: Limit on the number of sockets whose addresses are read.
+#: The addresses of at most this many sockets are read.
 MOST_SOCKETS = 4096
 _LISTEN = "0A"
 _TIME_WAIT = "06"
@@ -38,7 +38,7 @@ class _Row:
 
 
 def find(port: int, pids: Iterable[int]) -> int | None:
-    """Return the process that holds the port: preferably one that listens on it, else one with another socket on it."""
+    """Return the process that holds the port. Prefer one that listens on it."""
     among = list(pids)
     rows = [row for row in _rows() if row.port == port]
     listening = {row.name for row in rows if row.state == _LISTEN}
@@ -54,7 +54,7 @@ def holder(port: int) -> str:
     """Describe the holder of a port: `pid 123 (python serve.py), user ada, which runs for 3 min, rank 2 of job train-1
     (attempt 3)`.
 
-    If another user's process is hidden, return only the user. Return "" if no process is visible.
+    Return only the user if the process is another user's, and "" if no process is visible.
     """
     if (pid := find(port, proc_files.pids())) is not None:
         return f"pid {pid} ({proc_files.command(pid)}){about(pid)}{_job(pid)}"
@@ -76,7 +76,7 @@ def about(pid: int) -> str:
 
 
 def taken(ports: Iterable[int]) -> list[int]:
-    """Return which of these ports a socket of this machine uses, in the order of `ports`."""
+    """Return the ports that a socket of this machine uses, in the order of `ports`."""
     wanted = list(ports)
     seen = {row.port for row in _rows()} if wanted else set()
     if not seen.intersection(wanted) and wanted:
@@ -104,7 +104,7 @@ def _sockets(pid: int) -> list[tuple[int, str]]:
 
 
 def _bound(pids: Iterable[int]) -> dict[int, int]:
-    """Return port → pid, for TCP sockets that no table of /proc/net lists."""
+    """Return port → pid for the TCP sockets that /proc/net does not list."""
     known = {line.split()[column] for path, column in _TABLES for line in small_text(path).splitlines()[1:]}
     found: dict[int, int] = {}
     asked: set[str] = set()
@@ -145,7 +145,7 @@ def _copy(process: int, fd: int) -> int:
 
 
 def _port(fd: int) -> int | None:
-    """Return the port of a TCP socket, and close `fd`. Return None if the socket has no port, or is no TCP socket."""
+    """Return the port of a TCP socket, and close `fd`. Return None if it has no port or is no TCP socket."""
     if fd < 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Checks whether the ports are free on which the job will listen."""
+"""Checks whether the ports that the job will listen on are free."""
 
 from __future__ import annotations
 
@@ -51,12 +51,11 @@ class Ports(BuiltIn):
 
 
 def why_taken(port: int) -> str:
-    """Return why no process can listen on the port on all addresses, with the port's holder if it is visible; "" if the
-    port is free."""
+    """Return why no process can listen on the port, with the port's holder if it is visible; "" if the port is free."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
-                # Rendezvous stores set this option too, so a connection in TIME_WAIT does not block the port.
+                # Rendezvous stores set this option too, so that a connection in TIME_WAIT does not block the port.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -66,7 +65,7 @@ def why_taken(port: int) -> str:
             return "reserved for the administrator"
         except OSError as error:
             if family == socket.AF_INET6 and error.errno != 98:
-                continue  # skip IPv6, which this machine lacks
+                continue  # skip IPv6, because this machine has none
             if error.errno != 98:
                 return error.strerror or str(error)
             return f"taken by {who}" if (who := holder(port)) else "taken"

@@ -1,5 +1,4 @@
-"""Readers of /proc and /sys files that several checks share. An unreadable file counts as missing, never as an
-error."""
+"""Readers of /proc and /sys files that several checks share. An unreadable file counts as missing and raises nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from holdfast.safe_files import small_text
 
 
 def number(path: str | Path) -> int | None:
-    """Return the whole number in a file. Return None if the file is missing or contains something else (`max`)."""
+    """Return the whole number in a file; None if the file is missing or contains something else (`max`)."""
     try:
         return int(small_text(path))
     except ValueError:
@@ -32,7 +31,7 @@ def stat(pid: int) -> list[str]:
 
 
 def command(pid: int) -> str:
-    """Return a process's quoted command line in at most 80 characters, or else its name."""
+    """Return a process's quoted command line in at most 80 characters, or its name without one."""
     try:
         line = shown(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
@@ -72,12 +71,12 @@ def ancestors() -> set[int]:
 
 
 def pause(seconds: float) -> None:
-    """Sleep during a measurement. The check has its own process, so it delays no other work."""
+    """Sleep during a measurement. The check has its own process, so that delays nothing else."""
     select.poll().poll(seconds * 1000)
 
 
 def cgroup_files(controller: str, name: str) -> list[Path]:
-    """Return the existing files `name` in this process's cgroup and its ancestors, for v2 and for v1's `controller`."""
+    """Return the existing files `name` in this process's cgroup and its ancestors. `controller`: for v1."""
     found: list[Path] = []
     mounts = _cgroup_mounts()
     for line in small_text("/proc/self/cgroup").splitlines():

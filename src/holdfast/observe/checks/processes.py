@@ -1,4 +1,4 @@
-"""Checks for other processes that use the cores, for many zombies, and for processes that are stuck in the kernel."""
+"""Checks for other processes that use the cores, for many zombies, and for processes stuck in the kernel."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Processes(BuiltIn):
             elif fields[0] == "D":
                 stuck[pid] = switches(pid)
         if len(stuck) > params.max_stuck:
-            # Count a process in state D as stuck only if it makes no context switch during the pause. A busy disk puts
-            # processes into this state for a moment.
+            # A busy disk puts processes into state D for a moment. So count one as stuck only if it makes no context
+            # switch during the pause.
             proc_files.pause(params.window_s)
             stuck = {
                 pid: was
@@ -128,7 +128,7 @@ class Hogs(BuiltIn):
 
 
 def idle_ticks() -> dict[int, tuple[int, int]]:
-    """Return core → (idle ticks, all ticks) since boot. Time spent waiting for a disk counts as idle."""
+    """Return core → (idle ticks, all ticks) since boot. Waiting for a disk counts as idle."""
     found = {}
     for line in small_text("/proc/stat").splitlines():
         name, *fields = line.split()

@@ -1,7 +1,7 @@
-"""Finds the mistakes of a job's Python programs without running them: syntax errors and modules that are not installed.
+"""Finds mistakes in a job's Python programs without running them: syntax errors, and modules that are not installed.
 
-A mistake is certain if every worker must fail of it. So the workers' interpreter must confirm it, with the workers'
-variables, and nothing that runs before it may change where modules are found.
+A mistake is certain if every worker must fail of it. The workers' interpreter must confirm it, with the workers'
+variables, and no earlier statement may change where modules are found.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from holdfast.python_environments import environments, has_module, python_of, sa
 from holdfast.untrusted import json_leniently
 
 _FORGIVEN = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-#: Runs in the program's interpreter. Its argument is a list in JSON: the script's directory, the script (or ""), and
-#: modules. It prints the syntax error, and those of the modules that are not found.
+#: This program runs in the workers' interpreter. Its argument is a JSON list: the script's directory, the script (or
+#: ""), and modules. It prints the syntax error, and the modules that are not found.
 _EXAMINE = """
 import importlib.util, json, sys
 directory, script, names = json.loads(sys.argv[1])
@@ -47,7 +47,7 @@ print(json.dumps(answer))
 """
 _EXAMINE_S = 8.0
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
-#: The only modules whose functions a script may call before an import that is certain to fail.
+#: A script may call functions of these modules alone before an import that is certain to fail.
 _HARMLESS = frozenset({"logging", "os", "warnings"})
 
 
@@ -56,7 +56,7 @@ class ProgramMistake(Noun, frozen=True, kw_only=True):
 
     text: str
     solution: str = ""
-    #: The class of the exit if every worker is certain to fail of the mistake; else empty.
+    #: The class of the exit, if every worker is certain to fail of the mistake; else empty.
     phrase: str = ""
 
 
@@ -71,24 +71,26 @@ class Program(Noun, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """Return whether the program runs with the same interpreter as holdfast."""
+        """Return whether the program runs with holdfast's interpreter."""
         if self.interpreter == sys.executable:
             return True
         import shutil  # imported late, because it loads compression modules (10 ms)
 
         found = shutil.which(self.interpreter)
-        # Do not resolve links: a virtual environment's python is a link to another Python, but a different interpreter.
+        # Do not resolve links, because the python of a virtual environment is a link to another Python, but a different
+        # interpreter.
         return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)  # noqa: PTH100 - Path.resolve would follow the link
 
 
 def users_python() -> str:
-    """Return the interpreter for a command that names none: holdfast's own Python, or `python3` if holdfast runs from a
-    bundled runtime."""
+    """Return the interpreter for a command that names none: holdfast's Python, or `python3` if holdfast runs from a
+    bundled runtime.
+    """
     return "python3" if in_tree(sys.prefix) else sys.executable
 
 
 def program_of(command: Sequence[str]) -> Program | None:
-    """Return the Python program that a command runs, or None if the command runs another kind of program."""
+    """Return the Python program that a command runs; None if it runs another program."""
     if not command:
         return None
     first = command[0]
@@ -129,7 +131,7 @@ def program_mistakes(program: Program, role: Role, cwd: str) -> list[ProgramMist
         return []
     answer = _examined(program, env, cwd, [directory, str(script), suspects])
     if answer is None:
-        return []  # report nothing: an interpreter that cannot run fails with its own message when the worker starts
+        return []  # report nothing: such an interpreter fails with its own message when the worker starts
     match answer.get("syntax"):
         case [int(number), str(words)]:
             line = f" line {number}" if number else ""
@@ -171,7 +173,7 @@ def _module_mistakes(program: Program, env: Mapping[str, str], cwd: str) -> list
 def _parsed(source: bytes, path: str) -> ast.Module | None:
     """Return the program's tree; None if this Python does not accept the program."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # hide the program's warnings, because it shows them itself when it runs
+        warnings.simplefilter("ignore")  # hide the program's warnings, because it prints them itself when it runs
         try:
             compile(source, path, "exec", dont_inherit=True)
             return ast.parse(source, path)
@@ -180,7 +182,7 @@ def _parsed(source: bytes, path: str) -> ast.Module | None:
 
 
 def _how_to_install(name: str, program: Program, places: Sequence[Path]) -> str:
-    """Return the remedy for a missing module. `places`: directories beside which an environment may lie."""
+    """Return the remedy for a missing module. `places`: directories that may have an environment beside them."""
     import shutil
 
     python = shutil.which(program.interpreter) or program.interpreter
@@ -195,8 +197,7 @@ def _how_to_install(name: str, program: Program, places: Sequence[Path]) -> str:
 
 
 def changes_path(tree: ast.Module) -> bool:
-    """Return whether the program uses sys.path or the import system. Then its imports can be resolved only when it
-    runs."""
+    """Return whether the program uses sys.path or the import system. Its imports then resolve only when it runs."""
     return any(
         (
             isinstance(node, ast.Attribute)
@@ -215,7 +216,7 @@ def _is(node: ast.expr, name: str) -> bool:
 def imports(tree: ast.Module) -> dict[str, int]:
     """Return the top-level packages that the program always imports, with their lines.
 
-    An import in a function, in a branch, or in a `try` that catches the failure is left out.
+    Leave out an import in a function, in a branch, or in a `try` that catches the failure.
     """
     found: dict[str, int] = {}
     pending: list[ast.stmt] = list(tree.body)
@@ -244,9 +245,9 @@ def _imported(node: ast.stmt) -> list[str]:
 
 
 def _unconditional(tree: ast.Module, folders: Sequence[str]) -> frozenset[str]:
-    """Return the packages that the program imports before anything of the user's own code has run.
+    """Return the packages that the program imports before any of the user's code has run.
 
-    The user's own code, a module in one of `folders` too, may install a package or change the path.
+    The user's code, even a module in one of `folders`, may install a package or change the path.
     """
     found: set[str] = set()
     for node in tree.body:
@@ -266,7 +267,7 @@ def _users_own(name: str, folders: Sequence[str]) -> bool:
 
 
 def _harmless(node: ast.stmt) -> bool:
-    """Return whether a statement neither ends the program nor changes where modules are found."""
+    """Return whether a statement leaves the program running, and does not change where modules are found."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             return not node.decorator_list
@@ -277,7 +278,7 @@ def _harmless(node: ast.stmt) -> bool:
 
 
 def _quiet(call: ast.Attribute) -> bool:
-    """Return whether a call is one of the harmless functions: `os.environ.get`, `warnings.filterwarnings`."""
+    """Return whether the call is of a harmless function: `os.environ.get`, `warnings.filterwarnings`."""
     owner = call.value.value if isinstance(call.value, ast.Attribute) else call.value
     if not isinstance(owner, ast.Name) or owner.id not in _HARMLESS:
         return False
@@ -294,12 +295,12 @@ def _folders(env: Mapping[str, str]) -> list[str]:
 
 
 def _of_others(names: Iterable[str]) -> list[str]:
-    """Return the packages that are neither of the standard library nor holdfast, which all workers can import."""
+    """Return the packages other than the standard library and holdfast, which all workers can import."""
     return [name for name in names if name not in sys.stdlib_module_names and name not in ("__future__", "holdfast")]
 
 
 def _not_found(names: Iterable[str], folders: Sequence[str]) -> list[str]:
-    """Return the packages that this interpreter does not find. Nothing is imported."""
+    """Return the packages that this interpreter does not find. It imports none."""
     missing = []
     for name in _of_others(names):
         if importlib.machinery.PathFinder.find_spec(name, list(folders)) is not None:
@@ -313,7 +314,7 @@ def _not_found(names: Iterable[str], folders: Sequence[str]) -> list[str]:
 
 
 def _examined(program: Program, env: Mapping[str, str], cwd: str, what: list[Any]) -> dict[str, Any] | None:
-    """Run the program's interpreter on `what`, see `_EXAMINE`. Return the answer; None if the interpreter gave none."""
+    """Run the program's interpreter on `what` (see `_EXAMINE`). Return its answer, or None."""
     import subprocess
 
     command = [program.interpreter, *program.flags, "-c", _EXAMINE, json.dumps(what)]

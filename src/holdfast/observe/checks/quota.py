@@ -1,4 +1,4 @@
-"""Reads this user's disk quota, by quotactl(2) on local file systems."""
+"""Reads this user's disk quota on local file systems with quotactl(2)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def quota_of(path: Path) -> tuple[int, int] | None:
 
 
 def mount_of(path: Path) -> tuple[str, str, str, str] | None:
-    """Return (device, type, mount point, options) of the mount of `path`. Read mountinfo only, without accessing the
-    file system."""
+    """Return (device, type, mount point, options) of the mount of `path`, from mountinfo alone, without an access to
+    the file system.
+    """
     best: tuple[str, str, str, str] | None = None
     place = str(path.absolute())
     for line in small_text("/proc/self/mountinfo").splitlines():
@@ -57,7 +58,7 @@ def mount_of(path: Path) -> tuple[str, str, str, str] | None:
         dash = fields.index("-")
         point = unescape(fields[4])
         inside = place == point or place.startswith(point.rstrip("/") + "/")
-        # If several mounts have the same mount point, the last one is visible.
+        # Of several mounts at one mount point, the last one is visible.
         if inside and (best is None or len(point) >= len(best[2])):
             options = f"{fields[5]};{fields[dash + 3] if len(fields) > dash + 3 else ''}"
             best = (unescape(fields[dash + 2]), fields[dash + 1], point, options)
@@ -65,7 +66,7 @@ def mount_of(path: Path) -> tuple[str, str, str, str] | None:
 
 
 def unescape(word: str) -> str:
-    """Decode a word of mountinfo, in which space, tab, newline and backslash are written in octal."""
+    """Decode a word of mountinfo, where space, tab, newline and backslash are octal numbers."""
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         word = word.replace(code, char)
     return word

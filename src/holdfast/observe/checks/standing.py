@@ -1,5 +1,5 @@
-"""Checks whether a device of this node is out of service: held until a person releases it, isolated, or with
-hardware errors.
+"""Checks whether a device of this node is out of service: held until a person releases it, isolated, or with hardware
+errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.observe.checks.nvml_queries import Nvml, NvmlError
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
 _CONTROL = Path("/dev/nvidiactl")
-#: Xids for which NVIDIA's catalogue advises a reset or a repair, instead of an examination of the program.
+#: Xids for which NVIDIA's catalogue advises a reset or a repair, and not an examination of the program.
 _GRAVE = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 145, 155, 156, 158})
 
 
@@ -65,7 +65,7 @@ class StandingCheck(BuiltIn):
         return good("nothing held, isolated or in error")
 
     def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
-        # Workers can use the remaining devices, so the node can still run the job.
+        # The other devices work, so the node can still run the job.
         return [Note()] if self._only_devices and self.params.devices == "warn" else [AvoidNode()]
 
 
@@ -119,8 +119,7 @@ def gpu_memory() -> list[tuple[str, str]]:
 
 
 def xids(path: str, window_s: float) -> list[tuple[str, str]]:
-    """Return the hardware Xids that the kernel logged in the last `window_s` seconds: the newest of each device and
-    code."""
+    """Return the hardware Xids in the kernel log of the last `window_s` seconds: the newest of each device and code."""
     newest: dict[tuple[str, int], float] = {}
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     for at, line in kernel_lines(path):
@@ -134,8 +133,9 @@ def xids(path: str, window_s: float) -> list[tuple[str, str]]:
 
 
 def kernel_lines(path: str) -> list[tuple[float, str]]:
-    """Return the driver's records in the kernel log, with seconds since boot; empty if the log may not be read. This
-    never blocks."""
+    """Return the driver's records in the kernel log, with seconds since boot; empty if the log is not readable. This
+    never blocks.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -152,7 +152,7 @@ def kernel_lines(path: str) -> list[tuple[float, str]]:
             if not data:
                 break
             if b"NVRM" not in data:
-                continue  # skip this record without decoding it: a full log has thousands of records
+                continue  # skip this record without decoding it, because a full log has thousands
             for record in data.decode("utf-8", "replace").splitlines():
                 head, _, words = record.partition(";")
                 fields = head.split(",")

@@ -1,5 +1,4 @@
-"""Runs worker groups on this machine, for checks that put load on it. Each group is a forked process on its own
-core."""
+"""Runs worker groups on this machine, for checks that put load on it. Each group is a forked process on its own core."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class GroupAnswer(Noun, frozen=True, kw_only=True):
 
     index: int
     value: Any = None
-    #: The reason why there is no value (the group failed, died or took too long), or "".
+    #: Why there is no value (the group failed, died or took too long); "" if there is one.
     error: str = ""
 
 
@@ -38,7 +37,7 @@ def pin(index: int) -> None:
 
 
 def run_groups(indices: Sequence[int], work: Callable[[int], Any], limit_s: float) -> list[GroupAnswer]:
-    """Run `work(index)` for all indices in parallel. Kill a group that has no result after `limit_s` seconds."""
+    """Run `work(index)` for all indices in parallel. Kill each group without a result after `limit_s` seconds."""
     waiting: dict[int, tuple[int, Child, bytearray]] = {}
     poll = select.poll()
     for index in indices:
@@ -99,8 +98,9 @@ def _answer(index: int, data: bytearray, status: int) -> GroupAnswer:
 
 
 def slow_ones(times: dict[int, float], factor: float) -> tuple[float, dict[int, float]]:
-    """Return the lower median of the times, and index → ratio to this median for each group slower than `factor` times
-    the median."""
+    """Return the lower median of the times. Also return index → time divided by the median, for each group slower than
+    `factor` times the median.
+    """
     median = statistics.median_low(times.values())
     return median, {index: time / median for index, time in times.items() if median > 0 and time > factor * median}
 

@@ -1,1 +1,1 @@
-"""Finds devices, and reads faults of devices and nodes from their sources."""
+"""Finds devices, and reads the faults of devices and nodes from their sources."""

@@ -15,7 +15,7 @@ from holdfast.observe.devices.reported_faults import FUTURE_S, OLDEST_S, FaultRe
 
 SOURCE = "ascend"
 MOST_LOGIC_ID = 1023
-#: Times and codes above this number are invalid. A much larger one would overflow when it is divided.
+#: Times and codes above this number are invalid, because much larger ones would overflow in a division.
 _ENDLESS = 1.0e18
 _ASSERTIONS: dict[Any, Assertion] = {
     0: Assertion.RECOVER, 1: Assertion.OCCUR, 2: Assertion.ONCE, **{str(each): each for each in Assertion}
@@ -24,7 +24,7 @@ _SEVERITIES: dict[Any, Severity] = {**dict(enumerate(Severity)), **{str(each): e
 
 
 def read_line(line: bytes | str, now: float, *, node: str = "") -> FaultEvent:
-    """Return the event of one line. Raises `FaultRejected`, whose message names the expected form."""
+    """Return the event in one line. Raises `FaultRejected` with a message that states the expected form."""
     fields = {str(key).lower().replace("_", ""): value for key, value in object_in(line).items()}
     number = fields.get("logicid", fields.get("deviceid"))
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_LOGIC_ID:

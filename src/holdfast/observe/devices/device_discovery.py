@@ -17,7 +17,7 @@ _MINOR = Lazy(r"Device Minor:\s*(\d+)")
 
 
 def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the sorted names of devices (`gpu0`, `npu3`), from the drivers' device nodes."""
+    """Return the names of devices (`gpu0`, `npu3`) from the drivers' device nodes, sorted."""
     try:
         names = [entry.name for entry in (root / "dev").iterdir()]
     except OSError:
@@ -32,8 +32,9 @@ def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
 
 
 def gpu_addresses(root: Path = Path("/")) -> dict[str, str]:
-    """Return PCI address (`0000:3b:00`) → device (`gpu3`), by the NVIDIA driver's minor numbers; empty without the
-    driver."""
+    """Return PCI address (`0000:3b:00`) → device (`gpu3`) by the NVIDIA driver's minor numbers; empty without the
+    driver.
+    """
     found: dict[str, str] = {}
     try:
         folders = list((root / "proc/driver/nvidia/gpus").iterdir())
@@ -50,7 +51,7 @@ def gpu_addresses(root: Path = Path("/")) -> dict[str, str]:
 
 
 def behind(function: str, root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the PCI functions (`0000:3b:00.0`) behind a bridge, the bridge first, as far as the kernel shows them."""
+    """Return the PCI functions (`0000:3b:00.0`) behind a bridge that the kernel shows, the bridge first."""
     found = [function]
     try:
         top = (root / "sys/bus/pci/devices" / function).resolve(strict=True)
@@ -58,12 +59,12 @@ def behind(function: str, root: Path = Path("/")) -> tuple[str, ...]:
             folders[:] = sorted(name for name in folders if _FUNCTION.fullmatch(name))
             found += folders
     except OSError:
-        pass  # ignore a bridge that was removed or that the machine does not show
+        pass  # ignore a bridge that was removed, or that the machine does not show
     return tuple(found)
 
 
 def interfaces_of(function: str, root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the network interfaces of a PCI function (`ens1f0`), or else its InfiniBand devices (`mlx5_0`)."""
+    """Return the network interfaces of a PCI function (`ens1f0`), or its InfiniBand devices (`mlx5_0`) without any."""
     for kind in ("net", "infiniband"):
         try:
             return tuple(sorted(each.name for each in (root / "sys/bus/pci/devices" / function / kind).iterdir()))
@@ -104,8 +105,9 @@ def accelerators(env: Mapping[str, str], root: Path = Path("/")) -> int:
 
 
 def xpus(env: Mapping[str, str], root: Path = Path("/")) -> int:
-    """Count Intel's accelerators: those in ZE_AFFINITY_MASK, or else the cards' tiles (whole cards in COMPOSITE
-    mode)."""
+    """Count Intel's accelerators: those in ZE_AFFINITY_MASK, or else the cards' tiles (in COMPOSITE mode the whole
+    cards).
+    """
     if mask := env.get("ZE_AFFINITY_MASK"):
         return sum(bool(part.strip()) for part in mask.split(","))
     try:

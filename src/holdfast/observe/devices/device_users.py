@@ -1,5 +1,4 @@
-"""Finds the processes that have a device open, as far as this user may see them. It counts the processes that this user
-may not examine."""
+"""Finds the processes that have a device open. It counts the processes that this user may not inspect."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, st
 
 
 def unseen(root: Path = Path("/proc")) -> int:
-    """Count the processes whose open files this user may not see. Kernel threads do not count.
+    """Count the processes, other than kernel threads, whose open files this user may not see.
 
     Return -1 if the system hides other users' processes completely.
     """
@@ -53,10 +52,10 @@ def unseen(root: Path = Path("/proc")) -> int:
 
 
 def question(devices: Sequence[str], root: Path = Path("/")) -> list[str]:
-    """Return a command that prints the pids of all users' processes on these devices, one per line. It is empty if
-    there is no such command.
+    """Return a command that prints the pids of all users' processes on these devices, one per line; empty if there is
+    none.
 
-    NVIDIA's tool lists all of them, and needs no special rights.
+    NVIDIA's tool lists all of them without special rights.
     """
     tool = shutil.which("nvidia-smi")
     if tool is None or not all(name.startswith("gpu") and name[3:].isdigit() for name in devices):

@@ -1,7 +1,7 @@
 """The socket to which processes of this user report faults. It reads JSON lines, and answers each with one JSON line.
 
-Only this user may use the socket (mode 0600); a peer of another user gets a refusal and is disconnected. Refused lines
-are counted by reason. At most one line per peer is buffered, and a peer that sends much does not block the others.
+Only this user may use the socket (mode 0600); a peer of another user is refused and disconnected. Refused lines are
+counted by reason. At most one line per peer is buffered, so a peer that sends much does not block the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices.reported_faults import LONGEST, FaultRejected, in_catalogue, kind_of, read_line
 
 MOST_PEERS = 64
-#: Seconds after which one call of `take` ends, because the workers' output and exits wait meanwhile.
+#: A call of `take` ends after this many seconds, because the workers' output and exits wait meanwhile.
 TURN_S = 0.05
 _BLOCK = 16_384
 _ANSWERS_MOST = 65_536
@@ -31,7 +31,7 @@ _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class FaultSocket:
-    """Listens at `path`. `fileno()` is readable when `take` has work. Wrong lines from a peer never make `take` raise.
+    """Listens at `path`. `fileno()`: readable when `take` has work. Wrong lines do not make `take` raise.
 
     `known`: whether a fault code is known. Lines with other codes are refused.
     """
@@ -42,12 +42,12 @@ class FaultSocket:
         self.missing = ""
         self.refused: Counter[str] = Counter()
         self._known = known
-        #: Fd → peer. The peer that was read longest ago comes first.
+        #: Fd → peer, the peer that was read longest ago first.
         self._peers: dict[int, _Peer] = {}
         self._selector = selectors.EpollSelector()
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        # Set the mode by the umask, because the socket would be open to other users until a later chmod.
+        # Set the mode by the umask, because before a chmod the socket would be open to other users.
         before = os.umask(0o177)
         try:
             self._listener.bind(str(path))
@@ -55,17 +55,17 @@ class FaultSocket:
             os.umask(before)
         self._listener.listen(_WAITING_MOST)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        #: A spare descriptor. If this process has too many open files, it closes the spare for a moment to accept a
-        #: peer and refuse it.
+        #: A spare descriptor. With too many open files this process closes it for a moment, to accept and refuse a
+        #: peer.
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def fileno(self) -> int:
         return self._selector.fileno()
 
     def take(self, now: float) -> list[FaultEvent]:
-        """Return the newly accepted events. A call takes about `TURN_S` seconds at most.
+        """Return the newly accepted events, from the peer that was read longest ago first.
 
-        The peer that was read longest ago comes first.
+        A call takes about `TURN_S` seconds at most.
         """
         events: list[FaultEvent] = []
         ready = {key.fd for key, _ in self._selector.select(0)}
@@ -74,8 +74,7 @@ class FaultSocket:
             events += self._read(fd, now)
             if self._clock.now() >= end:
                 break
-        # Accept new peers even if the others took long, so that a new peer need not wait for the end of a flood of
-        # lines.
+        # Accept new peers even if the others took long, so that a flood of lines does not keep new peers waiting.
         if self._listener.fileno() in ready:
             end = max(end, self._clock.now() + TURN_S / 2)
             while self._clock.now() < end and self._accept(events, now):
@@ -129,7 +128,7 @@ class FaultSocket:
     def _turn_away(self) -> bool:
         """Refuse a peer because of too many open files.
 
-        If the peer were left in the queue, it would wake the loop again and again.
+        In the queue it would wake the loop again and again.
         """
         if self._spare < 0:
             return False
@@ -160,7 +159,7 @@ class FaultSocket:
             return []
         except OSError:
             block = b""
-        # After a peer has disconnected, its last line may be complete without a newline.
+        # After a disconnect, the last line may be complete without a newline.
         events = self._on_lines(peer, peer.lines(block or b"\n"), now)
         if not block:
             self._drop(fd)
@@ -200,7 +199,7 @@ class _Peer:
         self.connection = connection
         self._rest = b""
         self._skipping = False
-        #: The rest of an answer of which only a part was sent.
+        #: The unsent rest of an answer.
         self._owed = b""
 
     @property
@@ -219,7 +218,7 @@ class _Peer:
         return True
 
     def send(self, answers: bytes) -> None:
-        """Send answers. A peer that does not read loses answers, but never gets a partial line."""
+        """Send answers. A peer that does not read loses whole answers, but never gets a part of a line."""
         data = self._owed + answers
         try:
             sent = self.connection.send(data) if data else 0
@@ -230,7 +229,7 @@ class _Peer:
             self._owed = data[sent : data.index(b"\n", sent) + 1] if cut else b""
 
     def lines(self, block: bytes) -> list[bytes | None]:
-        """Return the complete lines. None in the list replaces a line that was too long."""
+        """Return the complete lines. None stands for a line that was too long."""
         out: list[bytes | None] = []
         rows = (self._rest + block).split(b"\n")
         self._rest = rows.pop()

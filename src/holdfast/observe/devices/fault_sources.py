@@ -32,14 +32,14 @@ from holdfast.observe.devices.kernel_faults import (
 from holdfast.observe.devices.reported_faults import FaultRejected, kind_of
 
 TOLD_MOST = 20
-#: Equal Xids within this many seconds count as one: the driver often logs an Xid several times at once.
+#: Equal Xids within this many seconds count as one, because the driver often logs an Xid several times.
 ECHO_S = 1.0
 
 
 class FaultSource(Protocol):
-    """A source of device faults. When `take` has work, `fileno()` is readable. It is -1 if there will never be work."""
+    """A source of device faults. `fileno()`: readable when `take` has work; -1: there will never be work."""
 
-    #: One sentence that says which faults this source cannot see, or "".
+    #: Which faults this source cannot see, as a sentence; "" if it sees all.
     missing: str
 
     def fileno(self) -> int: ...
@@ -62,19 +62,19 @@ class KernelFaults:
     ) -> None:
         """Open the kernel log.
 
-        `node`: this node's name, for events. `names`: PCI address → device; None to read the addresses from the system.
-        `from_start`: read the log from its beginning. `lines`: the log, if it is open already. `root`: the directory
-        that contains /sys and /proc.
+        `node`: this node's name, for events. `names`: PCI address → device; None: the system's. `from_start`: read the
+        log from its beginning. `lines`: the log, if it is already open. `root`: the directory that contains /sys and
+        /proc.
         """
         self._lines = lines if lines is not None else GrowingFile(path, from_start=from_start)
         self.missing = self._lines.missing
         self._node = node
         self._names = gpu_addresses(root) if names is None else names
         self._root = root
-        #: Messages that say when the log cannot be read.
+        #: Messages about times at which the log is unreadable.
         self.news = self._lines.news
         self._said: dict[tuple[str, str], float] = {}
-        #: The interfaces that have lost their link. The node's fault ends when all of them have a link again.
+        #: The interfaces without a link. The node's fault ends when all have a link again.
         self._down: set[str] = set()
         #: (device, fault code) → the PCI functions that a fatal PCIe error has disconnected.
         self._pcie: dict[tuple[str, str], set[str]] = {}
@@ -96,15 +96,15 @@ class KernelFaults:
         found = faults_in(line, at, node=self._node, names=self._names)
         goes_on = not found and bool(self._begun) and is_continued(line)
         if goes_on:
-            # Join this line with the first line of its message. A log daemon splits the driver's long messages, and
-            # only the first line names the device.
+            # A log daemon splits the driver's long messages, and only the first line names the device. So join this
+            # line with it.
             found = faults_in(f"{self._begun} {line.partition('NVRM:')[2]}", at, node=self._node, names=self._names)
         if "NVRM:" in line:
             self._begun = "" if found else gpu_begun(line) or (self._begun if goes_on else "")
         return [each for event in found for each in self._on_the_bus(event)]
 
     def _on_the_bus(self, event: FaultEvent) -> list[FaultEvent]:
-        """Assign a PCIe error to the accelerators and network adapters behind the PCI function that it names."""
+        """Assign a PCIe error to the accelerators and network adapters behind its PCI function."""
         if event.code not in (PCIE_FATAL, NODE_PCIE):
             return [event]
         function = function_in(event.text)
@@ -169,13 +169,13 @@ class FileFaults:
         """Open the file.
 
         `node`: this node's name, for Ascend's events. `known`: whether a fault code is known. `from_start`: read the
-        file from its beginning. `lines`: the file, if it is open already.
+        file from its beginning. `lines`: the file, if it is already open.
         """
         self._lines = lines if lines is not None else GrowingFile(path, from_start=from_start)
         self.missing = self._lines.missing
         self.path = Path(path)
         self.refused: Counter[str] = Counter()
-        #: Messages about refused lines, one per line. After `TOLD_MOST` lines, further refused lines are only counted.
+        #: Messages about refused lines, one for each. After `TOLD_MOST` of them, refused lines are only counted.
         self.news = self._lines.news
         self._node = node
         self._ascend = ascend_events
@@ -213,8 +213,7 @@ class FileFaults:
 
 
 def vendor_sources(node: str) -> list[FaultSource]:
-    """Return the sources that vendors' modules provide: the result of `open_source(node)` in each `<vendor>.py` of this
-    package."""
+    """Return the sources of vendors' modules: the result of `open_source(node)` in each `<vendor>.py` of this package."""
     found: list[FaultSource] = []
     for vendor in vendors():
         name = f"{__package__}.{vendor}"

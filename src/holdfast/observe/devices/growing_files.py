@@ -1,6 +1,6 @@
 """Reads new lines of growing files and of the kernel's log. Each source has a descriptor to wait on.
 
-Nothing polls: `/dev/kmsg` itself becomes readable when it has a record, and inotify reports a file's growth.
+Nothing polls: `/dev/kmsg` becomes readable when it has a record, and inotify reports the growth of a file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.clock import Clock
 if TYPE_CHECKING:
     import re
 
-#: Seconds after which one call of `take` ends, so that a flood of lines does not delay the loop's other work.
+#: A call of `take` ends after this many seconds, so that a flood of lines does not delay other work.
 TURN_S = 0.05
 _BLOCK = 16_384
 _LONGEST = 65_536
@@ -30,8 +30,7 @@ _LONGEST = 65_536
 
 @functools.cache
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the patterns of a record of /dev/kmsg and of a printed line's time stamp. They are compiled at the first
-    use."""
+    """Return the patterns of a record of /dev/kmsg and of a printed line's time stamp, compiled at the first use."""
     return re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL), re.compile(rb"^\[\s*(\d+\.\d+)\]")
 
 
@@ -43,12 +42,12 @@ _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
 
 
 class GrowingFile:
-    """Reads the lines of a file or of `/dev/kmsg` from now on (`from_start`: from its beginning), with their times.
+    """Reads the new lines of a file or of `/dev/kmsg` with their times (`from_start`: all lines).
 
-    `fileno()` is readable when there may be more lines. `missing` is a sentence that says why there will be no lines,
-    or "". If the file is replaced, the old file is read to its end, and then the new one from its beginning. A
-    truncated file is read from its beginning. An incomplete line is kept until its end arrives. `news` has messages
-    that say when the file cannot be read.
+    `fileno()`: readable when there may be more lines. `missing`: why there will be no lines, as a sentence, or "". If
+    the file is replaced, the old file is read to its end, then the new one from its beginning. A truncated file is read
+    from its beginning. An incomplete line waits for its end. `news`: messages about times at which the file is
+    unreadable.
     """
 
     def __init__(
@@ -58,19 +57,20 @@ class GrowingFile:
         from_start: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """Open the file, or watch its folder until the file exists. `clock`: returns the time, for lines and for the
-        duration of calls."""
+        """Open the file, or watch its folder until the file exists. `clock`: returns the time, to date lines and to end
+        calls in time.
+        """
         self.path = Path(path)
         self._clock = clock or Clock()
         self.missing = ""
         self.news: list[str] = []
-        #: The number of lines that were skipped because they were longer than 64 KiB.
+        #: The number of skipped lines, which were longer than 64 KiB.
         self.too_long = 0
         self._fd = -1
         self._wake = -1
         self._more = -1
-        #: An epoll object that waits for events of the folder, and for the descriptor `_more`, which is readable if a
-        #: call of `take` ended early.
+        #: An epoll that waits for events of the folder, and for the descriptor `_more`, which is readable after a call
+        #: of `take` that ended early.
         self._both: select.epoll | None = None
         self._rest = b""
         #: The last, unfinished line of a replaced file.
@@ -88,7 +88,7 @@ class GrowingFile:
                 try:
                     self._fd = _regular(self.path)
                 except FileNotFoundError:
-                    pass  # ignore a missing file: it may be created later, and its folder is watched
+                    pass  # ignore a missing file, because it may come later, and its folder is watched
             if self._fd >= 0 and not from_start:
                 os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
@@ -105,7 +105,7 @@ class GrowingFile:
         """Yield the complete new lines, each with its time in seconds since the epoch. This never blocks and never
         raises.
 
-        After `TURN_S` the call ends, and `fileno()` stays readable. The next call reads the rest.
+        The call ends after `TURN_S` seconds; `fileno()` then stays readable, and the next call reads the rest.
         """
         end = self._clock.now() + TURN_S
         if not self._device:
@@ -137,7 +137,7 @@ class GrowingFile:
         try:
             block = os.read(self._fd, _BLOCK) if self._fd >= 0 else b""
         except BrokenPipeError:
-            # go on: the kernel has overwritten records, and the next read continues at the oldest remaining one
+            # Go on: the kernel has overwritten records, and the next read begins at the oldest remaining one.
             return []
         except OSError:
             return None
@@ -145,7 +145,7 @@ class GrowingFile:
 
     def _split(self, block: bytes) -> list[bytes]:
         if self._device:
-            # A read of /dev/kmsg returns one record. Its first line is the message; the next lines are key=value pairs.
+            # A read of /dev/kmsg returns one record. Its first line is the message, the others are key=value pairs.
             return [block.partition(b"\n")[0]]
         rows = (self._rest + block).split(b"\n")
         self._rest = rows.pop()
@@ -158,7 +158,7 @@ class GrowingFile:
         return rows
 
     def _moves_on(self) -> bool:
-        """At the end of the open file, return whether a new or a truncated file must be read from its beginning."""
+        """Return whether a new or truncated file must be read from its beginning, at the end of the open file."""
         try:
             found = self.path.stat()
             if self._fd >= 0:
@@ -189,13 +189,13 @@ class GrowingFile:
         return True
 
     def _let_go_of_deleted(self) -> None:
-        """Close a deleted file. As long as it is open, the kernel does not report the removal of its folder."""
+        """Close a deleted file. While it is open, the kernel does not report the removal of its folder."""
         if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
             os.close(self._fd)
             self._fd = -1
 
     def _begin(self) -> None:
-        """Forget unfinished lines, because a new or truncated file is read from its beginning."""
+        """Forget unfinished lines, because a new or truncated file begins."""
         if self._rest:
             self._rest_of_old = [self._rest]
         self._rest, self._skipping = b"", False
@@ -210,13 +210,13 @@ class GrowingFile:
             self._both.register(fd, select.EPOLLIN)
 
     def _folders(self) -> set[Path]:
-        """Return the folder of the file's name and the folder of the file itself. They differ if the name is a symbolic
-        link."""
+        """Return the folder of the file's name and the folder of the file. They differ if the name is a symbolic link."""
         return {self.path.parent, Path(os.path.realpath(self.path)).parent}
 
     def _look(self) -> None:
-        """Read the folder's events from inotify. Only the removal of a folder matters, since the file itself is
-        examined next."""
+        """Read the folder's events from inotify. Only the removal of a folder matters, because the file is inspected
+        next.
+        """
         if self._wake < 0:
             return
         gone = False
@@ -224,7 +224,7 @@ class GrowingFile:
             try:
                 noted = os.read(fd, _BLOCK)
             except OSError:
-                continue  # ignore the error: inotify has no event to read, and the file is examined anyway
+                continue  # ignore the error: inotify has no event, and the file is inspected in any case
             gone = gone or (fd == self._wake and _folder_gone(noted))
         if gone:
             self._watch_again()
@@ -240,8 +240,9 @@ class GrowingFile:
 
 
 def _regular(path: Path) -> int:
-    """Open a regular file. Raises OSError for any other kind: a pipe's content belongs to another reader, and a device
-    has no end."""
+    """Open a regular file. Raises OSError for another kind: a pipe's content belongs to another reader, and a device
+    has no end.
+    """
     fd = -1
     if stat.S_ISREG(path.stat().st_mode):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -252,8 +253,7 @@ def _regular(path: Path) -> int:
 
 
 def _must_be_waited_for(fd: int) -> None:
-    """Raise OSError for a device that cannot be waited on, such as /dev/null. Some users name /dev/null to have no
-    log."""
+    """Raise OSError for a device that nothing can wait on, such as /dev/null, by which some users disable a log."""
     with select.epoll() as epoll:
         try:
             epoll.register(fd, select.EPOLLIN)
@@ -286,10 +286,10 @@ def _add(wake: int, folder: Path) -> None:
 
 def c_call(name: str, *words: int | bytes) -> int:
     """Call a function of the C library and return its result. Raises OSError."""
-    ours: Any = None  # None: dlopen then opens this process itself, which includes the C library
+    ours: Any = None  # with None, dlopen opens this process itself, which includes the C library
     answer: int = _ctypes.call_cdeclfunction(_ctypes.dlsym(_ctypes.dlopen(ours, 0), name), words)
     if answer < 0:
-        import ctypes  # imported late, because it is needed only to read errno
+        import ctypes  # imported late, because only the reading of errno needs it
 
         answer = int(getattr(ctypes.CDLL(None, use_errno=True), name)(*words))
         if answer < 0:

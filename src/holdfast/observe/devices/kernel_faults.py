@@ -1,7 +1,7 @@
 """Parses faults in kernel log lines: NVIDIA's Xids in all their forms, and faults of the node.
 
-It only parses: a line yields `FaultEvent`s or none. The reader of `/dev/kmsg` or a file passes the line's time. If the
-line itself has a reliable time (ISO 8601 with its zone, or a journal entry as JSON), that time is used instead.
+A line yields `FaultEvent`s or nothing. The caller passes in the line's time. If the line has a reliable time itself
+(ISO 8601 with a zone, or a journal entry as JSON), that one counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = "kernel log"
 NIC_DOWN = "NODE-NIC-DOWN"
 PCIE_FATAL, PCIE_NONFATAL = "PCIE-FATAL", "PCIE-NONFATAL"
 NODE_PCIE, NIC_PCIE = "NODE-PCIE-FATAL", "NODE-NIC-PCIE"
-#: A line is cut to this many characters before it is parsed. The kernel's lines are shorter.
+#: A line is cut to this many characters before it is parsed. Lines of the kernel are shorter.
 LONGEST = 4096
 
 _PCI = (
@@ -32,12 +32,11 @@ _PCI = (
 _XID = re.compile(
     r"NVRM:\s+Xid\s*\(" + _PCI + r"(?:\s+GPU-I:\d+)?\)\s*:\s*(?P<xid>\d{1,4})\b[,:]?\s*(?P<rest>.*)", re.DOTALL
 )
-#: The driver logs this line together with Xid 79, or instead of Xid 79 if it finds at its start that the GPU is
-#: missing.
+#: The driver logs this line with Xid 79. If the GPU is missing at the driver's start, it logs the line without an Xid.
 _OFF_THE_BUS = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
-#: Matches the line that a driver without Xid 143 logs in place of this Xid.
+#: Matches the line that a driver without Xid 143 logs in its place.
 _NOT_STARTED = re.compile(r"NVRM:\s+GPU (?:at )?" + _PCI + r":?\s+RmInitAdapter failed!", re.IGNORECASE)
 #: Matches the beginning of a message that the driver prints in several lines.
 _GPU_BEGUN = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"(?:\s*|\s.{0,80})$")
@@ -47,7 +46,7 @@ _SXID = re.compile(
     re.IGNORECASE,
 )
 #: Matches a line of PCIe advanced error reporting (AER): an uncorrected error, or the recovery from one. The PCI
-#: function in the line shows which devices are affected.
+#: function in it shows the affected devices.
 _AER = re.compile(
     r"(?<![\w-])(?P<driver>[A-Za-z][\w-]{1,30}) (?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:AER: )?"
     r"(?:PCIe Bus Error: severity=Uncorrect(?:ed|able) \((?P<kind>Fatal|Non-Fatal)\)|"
@@ -73,15 +72,14 @@ _ACTIONS: tuple[tuple[str, str], ...] = (
     ("flr", "RESET"),
 )
 _ADVICE = re.compile(r"\s*(?:0x([0-9a-f]{1,8})\b)?\s*\(?\s*([a-z][a-z0-9 ]*[a-z0-9])?")
-#: The driver's numbers for its recovery actions, for lines without the actions' names.
+#: The driver's numbers of its recovery actions, for lines that lack the names.
 _NUMBERED = {0: "none", 1: "reset", 2: "reboot", 3: "drain p2p", 4: "drain and reset"}
 _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
 _PORT = r"(?<![\w-])[a-z][a-z0-9_]{1,30}: Port: \d+ Link "
 _SLAVE = r"(?<![\w.-])[a-z][\w.-]{0,30}: (?:\(slave [\w.-]{1,30}\): )?link status definitely "
-#: The kinds of node faults. Each has: words that the line must contain, in lower case; code, assertion and severity;
-#: and the pattern.
+#: The kinds of node faults: words that the line must contain, in lower case; code, assertion and severity; the pattern.
 _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
     (
         "out of memory",
@@ -113,8 +111,8 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         "NODE-DISK-IO",
         Assertion.OCCUR,
         Severity.MAJOR,
-        # Leave out the empty drive of a virtual machine, which fails at every boot, and loop devices, which are no
-        # disks.
+        # Leave out loop devices, which are no disks, and the empty drive of a virtual machine, which fails at every
+        # boot.
         re.compile(
             r"(?:I/O error,? (?:on )?dev(?:ice)?|medium error, dev) (?!fd\d|sr\d|loop\d)",
             re.IGNORECASE,
@@ -175,7 +173,7 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         re.compile(r"EDAC (?:\w{1,30} )?MC\d+: (?:\d+ )?UE ", re.IGNORECASE),
     ),
 )
-#: Interfaces to ignore: internal ones, and other devices that report links, such as an empty SATA port at every boot.
+#: Interfaces to ignore: internal ones, and other devices that report links, such as an empty SATA port.
 _NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
 
 
@@ -200,10 +198,10 @@ _ISO = re.compile(r"^(?:<\d{1,3}>1 )?(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:
 
 
 def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] | None = None) -> list[FaultEvent]:
-    """Return the faults in one line of a kernel log; none for most lines. `at`: the time of the line, from its reader,
-    in seconds since the epoch.
+    """Return the faults in one line of a kernel log; most lines have none. `at`: the line's time, in seconds since the
+    epoch.
 
-    `node`: this node's name, for events. `names`: PCI address → device (`gpu3`); another address becomes
+    `node`: this node's name, for events. `names`: PCI address → device (`gpu3`); any other address becomes
     `gpu@0000:3b:00`.
     """
     line, at = _said(line, at)
@@ -284,19 +282,19 @@ def function_in(text: str) -> str:
 
 
 def gpu_begun(line: str) -> str:
-    """Return the beginning of a message about a GPU that continues in later lines, or "" if the line has none."""
+    """Return the beginning of a GPU message that goes on in later lines; "" if there is none."""
     found = _GPU_BEGUN.search(line) if "NVRM:" in line else None
     return found[0] if found is not None else ""
 
 
 def is_continued(line: str) -> bool:
-    """Return whether the line may continue a driver's message that began in an earlier line."""
+    """Return whether the line may be the continuation of a driver's message."""
     words = line.partition("NVRM:")[2].lstrip()
     return words[:1] == "(" or words[:1].islower()
 
 
 def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: Mapping[str, str]) -> list[FaultEvent]:
-    """Return the event of a PCIe error or recovery, for the accelerator with this address, or else for the node.
+    """Return the event of a PCIe error or recovery for the accelerator at this address; without one, for the node.
 
     The caller finds the devices behind a bridge.
     """
@@ -322,8 +320,9 @@ def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: M
 
 
 def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultEvent:
-    """Return the event of an NVSwitch error. No work runs on the switch, but a fatal error may explain later
-    failures."""
+    """Return the event of an NVSwitch error. No worker uses the switch directly, but a fatal error may explain later
+    failures.
+    """
     return FaultEvent(
         device=f"nvswitch{int(match['switch'])}",
         code=f"SXID-{int(match['sxid'])}",
@@ -337,8 +336,9 @@ def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultE
 
 
 def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
-    """Return the events of Xid 154, which names the driver's recovery action. The action "none" ends all earlier
-    actions; another action replaces the previous one."""
+    """Return the events of Xid 154, which has the driver's recovery action. "none" ends all earlier actions; any other
+    replaces the previous one.
+    """
     found = _ACTION.search(rest)
     before, after = (_advice(found["before"]), _advice(found["after"])) if found is not None else (None, None)
     if after is None:
@@ -371,14 +371,14 @@ def _nvlink5(number: int, rest: str, event: _Maker) -> FaultEvent:
 
 
 class _Entry(msgspec.Struct):
-    """A journal entry as JSON. A message that is not text is a list of byte values."""
+    """A journal entry as JSON. A message that is no text is a list of byte values."""
 
     message: str | list[int] = msgspec.field(name="MESSAGE", default="")
     microseconds: str | int = msgspec.field(name="__REALTIME_TIMESTAMP", default="")
 
 
 def _said(line: str, at: float) -> tuple[str, float]:
-    """Return the kernel's message in a log line and its time, without the prefix that the log adds."""
+    """Return the kernel's message in a log line without the log's prefix, and its time."""
     if line.startswith("{") and '"MESSAGE"' in line:
         try:
             entry = json_as(line, _Entry)

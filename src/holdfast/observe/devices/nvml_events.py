@@ -1,7 +1,7 @@
-"""Reads Xids through NVML, for machines whose kernel log cannot be read, with the same codes and devices.
+"""Reads Xids through NVML, on machines whose kernel log is unreadable. Codes and devices are the same.
 
-NVML has no descriptor to wait on, so `watch` blocks inside the library, in a separate process. It needs the `nvidia`
-extra (nvidia-ml-py) and a driver.
+NVML has no descriptor to wait on, so `watch` blocks in the library, in a separate process. It needs the `nvidia` extra
+(nvidia-ml-py) and a driver.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.nvidia_library import open_library
 
 SOURCE = "nvml"
-#: The Xid that is reported for a GPU that is no longer on the PCI bus. NVML itself only raises an error in this case.
+#: The Xid to report for a GPU that has left the PCI bus. NVML only raises an error then.
 LOST = 79
-#: Time limit of one wait in the library, in milliseconds.
+#: The longest wait in the library, in milliseconds.
 _WAIT_MS = 60_000
 
 
 def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = None) -> str:
-    """Call `tell` for every critical Xid of every GPU. Return only when no more will come, with the reason as a
-    clause."""
+    """Call `tell` for every critical Xid of every GPU. Return when no more can come, with the reason as a clause."""
     try:
         nvml = library if library is not None else _library()
         nvml.nvmlInit()
@@ -42,7 +41,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
         try:
             found = nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
             tell(_event(names.get(str(nvml.nvmlDeviceGetUUID(found.device)), 0), int(found.eventData), node))
-        except Exception as error:  # a time-out raises too, and the watch goes on; any other exception ends the watch
+        except Exception as error:  # a time-out raises too, and does not end the watch; any other exception does
             if "imeout" in str(error):
                 continue
             for number, handle in handles.items():
@@ -72,7 +71,7 @@ def _number(nvml: Any, handle: Any, index: int) -> int:
     """
     try:
         return int(nvml.nvmlDeviceGetMinorNumber(handle))
-    except Exception:  # the library raises its own exception if the driver reports no number: use NVML's index
+    except Exception:  # if the driver reports no number, the library raises its own exception: use NVML's index
         return index
 
 
@@ -93,7 +92,7 @@ def _library() -> Any:
     import pynvml
 
     try:
-        open_library()  # open the library first: pynvml opens it by name, and then finds this one
+        open_library()  # open the library first, because pynvml opens it by name and then finds this one
     except OSError:
         pass  # ignore the error, because pynvml will raise its own
     return pynvml

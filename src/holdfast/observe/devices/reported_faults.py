@@ -8,8 +8,8 @@ There are two forms. The first is holdfast's own, with one event per line:
 `faults`. Each fault has `faultCode`, `faultTime` (milliseconds), `assertion` and `influence` (nodes and their
 `deviceIds`).
 
-A line is accepted as a whole or refused: it must name its sender, its time must be plausible, its code must be known,
-and it may concern at most `MOST_DEVICES` devices.
+A line is accepted as a whole or refused. It must have a sender, a plausible time, a known code, and at most
+`MOST_DEVICES` devices.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from holdfast.catalogue.fault_codes import all_codes, canonical
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.untrusted import Malformed, json_value
 
-#: The components of an Ascend cluster that may send Ascend's public fault message. They are the values of its key
-#: `resource`.
+#: The components of an Ascend cluster that may send Ascend's public fault message (values of its key `resource`).
 PUBLIC_RESOURCES = frozenset({"CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage"})
 MOST_DEVICES = 64
 MOST_FAULTS = 100
 LONGEST = 65_536
 FUTURE_S = 60.0
 OLDEST_S = 864_000.0
-#: Times above this number are invalid. A much larger one would overflow when it is divided.
+#: Times above this number are invalid, because much larger ones would overflow in a division.
 _ENDLESS = 1.0e18
 _WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
@@ -40,13 +39,11 @@ _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices a
 
 
 class FaultRejected(Exception):
-    """Raised if a reported line is refused. The text gives the reason. The reader of the lines catches this error."""
+    """Raised if a reported line is refused, with the reason as its text. The reader of the lines catches it."""
 
 
 def kind_of(why: str) -> str:
-    """Return the kind of refusal, such as "days old", from its reason `why`, because refused lines are counted by
-    kind.
-    """
+    """Return the kind of a refusal, such as "days old", from its reason `why`. Refused lines are counted by kind."""
     return next((words for words in _KINDS if words in why), "malformed")
 
 
@@ -63,8 +60,8 @@ def read_line(
     known: Callable[[str], bool] = in_catalogue,
     resources: frozenset[str] = PUBLIC_RESOURCES,
 ) -> list[FaultEvent]:
-    """Return the events of one line. If one of them is invalid, none is accepted: raises `FaultRejected`, whose message
-    names the expected form.
+    """Return the events of one line. If one of them is invalid, raise `FaultRejected` for all, with a message that
+    states the expected form.
 
     `now`: seconds since the epoch. `source`: the name of the socket or file, for events. `known`: whether a code is
     known. `resources`: the senders that may use Ascend's form.
