@@ -96,7 +96,8 @@ class ControlGroups:
         before its exec.
 
         Without a memory limit, a group is created only if `track` is set, because a move between groups can take 15 ms.
-        Never raises: `unlimited` reports a limit that is not enforced.
+        Never raises: `unlimited` reports a limit that is not enforced. `memory_bytes`: the memory limit; None: no
+        limit.
         """
         joined: list[Path] = []
         if memory_bytes is not None or (track and self._memory is not None):
@@ -176,7 +177,8 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
     """Kill the processes and remove the groups that a killed owner of this job left. Return True when none are left.
 
     The search covers every mounted hierarchy, because the dead owner may have run in any group. Call this only if the
-    job's owner is certainly dead. False means that processes are still dying; then call this again.
+    job's owner is certainly dead. False means that processes are still dying; then call this again. `proc`: the
+    directory with this process's `mountinfo` and `cgroup` files.
     """
     gone = True
     for base in list(_left(job_id, _here(proc)[0])):

@@ -95,7 +95,9 @@ class Console:
 
     @property
     def unshown_bytes(self) -> int:
-        """Return the number of bytes not shown: the waiting ones, and those dropped since the reader stopped reading."""
+        """Return the number of bytes not shown: the waiting ones, and those dropped since the reader stopped
+        reading.
+        """
         return self._size + sum(self.left_out.values())
 
     @property

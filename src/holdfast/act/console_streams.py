@@ -58,7 +58,9 @@ class ConsoleScreen(Protocol):
         ...
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Record that the stream `voice` has an unfinished line. The console shows the line if it does not end in time."""
+        """Record that the stream `voice` has an unfinished line. The console shows the line if it does not end in
+        time.
+        """
         ...
 
     def unhold(self, voice: ConsoleStream) -> None:

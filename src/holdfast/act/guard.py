@@ -30,7 +30,9 @@ SI_KERNEL = 0x80
 
 
 class HandBack(BaseException):
-    """Raised by a supervisor that has started nothing, in a multi-node job. The guard process then runs the job itself."""
+    """Raised by a supervisor that has started nothing, in a multi-node job. The guard process then runs the job
+    itself.
+    """
 
 
 def guarded(

@@ -88,7 +88,9 @@ class ChildContext:
 
 
 class RestartLimit:
-    """Decides when a killed child is restarted, and when the guard gives it up. Times are seconds on the guard's clock."""
+    """Decides when a killed child is restarted, and when the guard gives it up. Times are seconds on the guard's
+    clock.
+    """
 
     def __init__(self) -> None:
         #: The time of each recent kill, and whether the child had started by then.

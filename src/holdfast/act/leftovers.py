@@ -168,7 +168,8 @@ def filters(pids: Sequence[int], others: Collection[int], number: int = signal.S
     """Return the filters among `pids`: they read from a pipe to which another process writes, and have no handler for
     the signal.
 
-    `others`: the processes that may write. A trainer that reads a pipe and saves on the signal is no filter.
+    `others`: the processes that may write. A trainer that reads a pipe and saves on the signal is no filter. `number`:
+    the signal.
     """
     read = {pid: pipe for pid in pids if (pipe := pipe_at(pid, 0))}
     if not read:

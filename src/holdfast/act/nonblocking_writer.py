@@ -125,7 +125,9 @@ class Outlet:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     def is_gone(self, error: OSError) -> bool:
-        """Return whether the error means that the reader is gone for good. After other errors a later write may work."""
+        """Return whether the error means that the reader is gone for good. After other errors a later write may
+        work.
+        """
         return error.errno in GONE and self.kind is not OutletKind.FILE
 
     def give_up(self) -> None:

@@ -57,7 +57,7 @@ class Streams:
 
     def pair(self, number: int) -> tuple[int, int]:
         """Create stdout (0) or stderr (1) of a worker. Return the fd that holdfast reads, and the worker's fd. Raises
-        OSError.
+        OSError. `number`: 0 for stdout, 1 for stderr.
         """
         real = self._screens[number]
         return os.pipe() if real is None else self._terminal(number, real)

@@ -36,7 +36,9 @@ ALREADY_TOLD = 0
 
 
 class Termination:
-    """Signals one attempt's processes. It remembers which ones it has signalled, and signals orphans when they appear."""
+    """Signals one attempt's processes. It remembers which ones it has signalled, and signals orphans when they
+    appear.
+    """
 
     def __init__(self) -> None:
         self._asked: set[int] = set()
@@ -54,7 +56,7 @@ class Termination:
 
         `mute`: the processes that must write their stacks, so they get SIGABRT instead of SIGTERM: pid → whether the
         process catches SIGTERM only for `on_drain`. A process that catches SIGTERM for another purpose still gets
-        SIGTERM.
+        SIGTERM. `number`: the signal.
         """
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))

@@ -47,7 +47,8 @@ def worker_environment(
 
     `base`: holdfast's own environment. The role's `env` overrides it and torchrun's variables, but not device binding.
     `virtual`: the worker sees only its own device, and LOCAL_RANK is 0. `devices`: the node's devices. `agent_store`:
-    the agent serves the rendezvous store, and every rank is a client; otherwise rank 0 hosts it.
+    the agent serves the rendezvous store, and every rank is a client; otherwise rank 0 hosts it. `run_id`: the job's
+    TORCHELASTIC_RUN_ID. `directory`: the worker's directory. `master_addr`, `master_port`: the rendezvous address.
     """
     role = next(role for role in spec.roles if role.name == seat.role)
     env = dict(base)

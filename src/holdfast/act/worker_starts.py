@@ -157,6 +157,7 @@ class HeadStart:
     """
 
     def __init__(self, length_s: float) -> None:
+        """`length_s`: the head start in seconds."""
         self._length_s = length_s
         self._held: list[int] = []
         self._due: float | None = None

@@ -195,7 +195,7 @@ class Workers:
 
     def forward(self, number: int, *, who_handles: bool = False) -> int:
         """Send a signal to every worker, and return how many got it. `who_handles`: only to workers with a handler for
-        it.
+        it. `number`: the signal.
         """
         got = 0
         for worker in self.alive.values():

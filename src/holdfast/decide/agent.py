@@ -105,7 +105,7 @@ class AgentStop:
         self.kill_at = self.term_at = self.again_at = None
 
     def kill_now(self, reason: str, now: float) -> None:
-        """Plan SIGKILL for now, without a grace period."""
+        """Plan SIGKILL for now, without a grace period. `reason`: why, for the report."""
         self.reason = reason
         self.kill_at, self.term_at, self.again_at = now, None, None
 

@@ -36,11 +36,13 @@ class AgentRegistry:
         return report.boot < self.boots.get(report.node, report.boot) or self.is_dead(report.node, report.boot)
 
     def is_dead(self, node: str, boot: int) -> bool:
-        """Return whether this agent belongs to an earlier run of the job."""
+        """Return whether this agent belongs to an earlier run of the job. `boot`: the agent's start number."""
         return 0 < boot <= self.dead.get(node, 0)
 
     def bury(self, nodes: Iterable[str]) -> None:
-        """Record that the present run of the job has ended on these nodes. Later reports of their agents are ignored."""
+        """Record that the present run of the job has ended on these nodes. Later reports of their agents are
+        ignored.
+        """
         for node in {*nodes, *self.boots}:
             self.dead[node] = max(self.boots.get(node, 0), self.dead.get(node, 0))
         self.boots.clear()
@@ -61,7 +63,9 @@ class AgentRegistry:
         return anew
 
     def speaks_anew(self, node: str, boot: int) -> bool:
-        """Record an agent's hello, which is its first message. Return True if the node has a new agent."""
+        """Record an agent's hello, which is its first message. Return True if the node has a new agent. `boot`: the
+        agent's start number.
+        """
         anew = boot > self.boots.get(node, boot)
         self.boots[node] = max(boot, self.boots.get(node, boot))
         return anew

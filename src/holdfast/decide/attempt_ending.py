@@ -273,7 +273,9 @@ def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: f
 
 
 def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
-    """Return the numbers for an attempt's record: steps, ended workers, and bytes of output that no console received."""
+    """Return the numbers for an attempt's record: steps, ended workers, and bytes of output that no console
+    received.
+    """
     workers = evidence.workers
     own = {one.rank for one in (report.first, *report.also) if one is not None}
     ended = [worker.exit for worker in workers if worker.exit is not None and not worker.exit.ok]

@@ -65,6 +65,7 @@ class AttemptMembers:
     """The members of one attempt. Callers pass in only reports of this attempt."""
 
     def __init__(self, seats: tuple[Seat, ...]) -> None:
+        """`seats`: the placement of each rank."""
         self.seats = seats
         self.members = {seat.rank: KnownRank(seat=seat) for seat in seats}
         self._on: dict[str, list[KnownRank]] = {}

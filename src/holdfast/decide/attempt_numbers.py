@@ -72,7 +72,9 @@ class AttemptNumbers:
         return report.attempt > gang.highest or (unsent and report.attempt == gang.attempt)
 
     def take(self, report: Report, now: float) -> None:
-        """Take over the higher attempt number that an agent has reported. Any node may have processes of that attempt."""
+        """Take over the higher attempt number that an agent has reported. Any node may have processes of that
+        attempt.
+        """
         gang = self._gang
         gang.raise_highest(report.attempt)
         if gang.phase is Phase.DONE:

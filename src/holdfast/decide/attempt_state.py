@@ -223,6 +223,7 @@ class AttemptState:
         self._spoke.clear()
 
     def fall_silent(self, node: str, since: float) -> None:
+        """Record a silent node. `since`: when its agent last reported."""
         self._silent_since.setdefault(node, since)
 
     def leave(self, node: str) -> None:
@@ -281,7 +282,9 @@ class AttemptState:
         self.leftover_s = leftover_s
 
     def shorten_stop(self, grace_s: float, save_s: float) -> None:
-        """Shorten the stop to at most these times. Processes that exited workers left running get SIGTERM now."""
+        """Shorten the stop to at most these times. Processes that exited workers left running get SIGTERM now.
+        `grace_s`: seconds between the signal and SIGKILL. `save_s`: seconds to save before the signal.
+        """
         self.grace_s, self.save_s, self.leftover_s = grace_s, save_s, None
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:

@@ -264,7 +264,9 @@ class Draining:
     # -------------------------------------------------- nodes that are lost or fenced during the stop
 
     def lose(self, lost: LeftBehind) -> None:
-        """Record a node that was lost during the stop. Its loss may be the true cause, if it made other workers fail."""
+        """Record a node that was lost during the stop. Its loss may be the true cause, if it made other workers
+        fail.
+        """
         gang, trial = self._gang, self._gang.trial
         draining = gang.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
         if draining and any(known.exit is None for known in trial.roster.on(lost.node)):

@@ -142,7 +142,9 @@ class Gang(GangState):
         return self.end_event(now)
 
     def next_wake(self) -> float | None:
-        """Return when the gang needs its next `Tick`, in seconds on the clock of `now`; None: only after another event."""
+        """Return when the gang needs its next `Tick`, in seconds on the clock of `now`; None: only after another
+        event.
+        """
         if self.phase is Phase.DONE or not self.submitted:
             return None
         wakes = [self.timers.next_due(self.attempt, self.phase)]

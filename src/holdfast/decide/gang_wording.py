@@ -55,7 +55,7 @@ def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
 
 
 def time_limit(limit_s: float, now: float) -> StopRequest:
-    """Return the stop request for a job that has reached its time limit."""
+    """Return the stop request for a job that has reached its time limit. `limit_s`: the limit in seconds."""
     return StopRequest(
         reason=f"the job reached its time limit of {limit_s:g} s",
         solution="Give it more time (--time-limit SECONDS), or save checkpoints and resume from the last.",

@@ -55,6 +55,7 @@ class GangState:
         timers: Callable[[], AttemptTimers] = AttemptTimers,
         roster: Callable[[tuple[Seat, ...]], AttemptMembers] = AttemptMembers,
     ) -> None:
+        """`timers`, `roster`: the classes of the job's parts; tests replace them."""
         self.catalogue = catalogue
         self.phase: Phase = FIRST
         self.attempt = 0
@@ -140,13 +141,17 @@ class GangState:
         ]
 
     def this_event(self) -> str:
-        """Return the kind and number of the present event, such as `agent-reported:17`; empty before the first event."""
+        """Return the kind and number of the present event, such as `agent-reported:17`; empty before the first
+        event.
+        """
         if self.event is None:
             return ""
         return f"{self.event.__struct_config__.tag}:{self.events}".replace("_", "-")
 
     def caused_by_this(self, cause: str = "") -> None:
-        """Make the present event (or `cause`, if set) the recorded cause of all following actions, until the next call."""
+        """Make the present event (or `cause`, if set) the recorded cause of all following actions, until the next
+        call.
+        """
         self.cause = cause or self.this_event()
 
     def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
@@ -216,7 +221,9 @@ class GangState:
             self.stop = None
 
     def raise_term(self, above: int = 0) -> None:
-        """Raise the owner's term for a new owner. `above`: a term that an agent has reported; the new term is higher."""
+        """Raise the owner's term for a new owner. `above`: a term that an agent has reported; the new term is
+        higher.
+        """
         self.term = max(self.term, above) + 1
 
     def end_with(self, request: StopRequest) -> None:
@@ -265,7 +272,9 @@ class GangState:
         self._no_room.clear()
 
     def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
-        """Exclude devices from the next attempts. `kept`: the devices, with reasons; `names`: their names in the job."""
+        """Exclude devices from the next attempts. `kept`: the devices, with reasons; `names`: their names in the
+        job.
+        """
         self.kept_out += tuple(kept)
         self._avoid.update(names)
 
@@ -369,7 +378,9 @@ class GangState:
         return place(self.spec, nodes, avoid) if nodes else None
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
-        """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few."""
+        """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few. `avoid`: nodes
+        and devices not to use. `among`: the only nodes to use; None: all.
+        """
         out = set(self.absent)
         if among is not None:
             out.update(name for name in self.known if name not in among)

@@ -34,7 +34,9 @@ class Assembly:
     # -------------------------------------------------------------------------------- which nodes are present
 
     def joined(self, event: ev.NodeJoined) -> bool:
-        """Add the node of an admitted agent. Return False if the agent's hello (its first message) brings nothing new."""
+        """Add the node of an admitted agent. Return False if the agent's hello (its first message) brings nothing
+        new.
+        """
         gang, node = self._gang, event.node
         names = on_node(node, (kept.device for kept in event.kept_out))
         fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in gang.avoid]

@@ -87,6 +87,7 @@ class Owner:
         clocks: AgentClocks | None = None,
         acknowledge: Callable[[Gang, Report], Ack] = acknowledge,
     ) -> None:
+        """`acknowledge`: builds the acknowledgement of a report; tests replace it."""
         self.gang = gang
         self.liveness = liveness
         self.clocks = clocks or AgentClocks()

@@ -18,7 +18,7 @@ from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat, aske
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
     """Return the nodes that are not avoided, without their avoided devices.
 
-    A node whose devices are all avoided is left out.
+    A node whose devices are all avoided is left out. `avoid`: the names of nodes and devices.
     """
     kept = []
     for node in nodes:

@@ -125,7 +125,9 @@ class StopRequest(Noun, frozen=True, kw_only=True):
 
 
 class MemoryKill(Noun, frozen=True, kw_only=True):
-    """A kill by the OOM killer of the kernel, for the host or for a control group. Other SIGKILLs have no such struct."""
+    """A kill by the OOM killer of the kernel, for the host or for a control group. Other SIGKILLs have no such
+    struct.
+    """
 
     #: The origin of the information: `cgroup v2 memory.events`, `cgroup v1 memory.oom_control`, `kernel log`.
     source: str

@@ -255,7 +255,9 @@ class DecidingLine(Noun, frozen=True, kw_only=True):
 
 
 class Because(Noun, frozen=True, kw_only=True):
-    """The reasons for a report: the rule, the catalogue's row, and, if a log decided, the matched pattern and the line."""
+    """The reasons for a report: the rule, the catalogue's row, and, if a log decided, the matched pattern and the
+    line.
+    """
 
     #: The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
     #: versions before 0.2.

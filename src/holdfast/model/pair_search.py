@@ -37,7 +37,9 @@ class PairSearch:
 
     @property
     def suspects(self) -> list[int]:
-        """The nodes that are neither cleared (known as good) nor named as bad. After the last wave they stay undecided."""
+        """The nodes that are neither cleared (known as good) nor named as bad. After the last wave they stay
+        undecided.
+        """
         return [node for node in range(self.count) if node not in self.cleared and node not in self.bad]
 
     @property

@@ -1,4 +1,6 @@
-"""The messages between an agent and the host of its workers' processes: the host's facts, and the agent's instructions."""
+"""The messages between an agent and the host of its workers' processes: the host's facts, and the agent's
+instructions.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ class CheckpointPoller:
         self._running = False
 
     def entered(self, phase: Phase, now: float) -> None:
-        """Handle a new phase of the gang. Before a stop, check the files that were open for writing at the last scan."""
+        """Handle a new phase of the gang. Before a stop, check the files that were open for writing at the last
+        scan.
+        """
         if phase is Phase.PREPARING:
             self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:

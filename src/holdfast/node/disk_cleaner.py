@@ -29,7 +29,9 @@ LOCK_NAME = ".disk-cleaner.lock"
 
 
 class DiskCleaner:
-    """Watches the file systems of one job's directories, and requests the job's stop if it uses the most of a full one."""
+    """Watches the file systems of one job's directories, and requests the job's stop if it uses the most of a full
+    one.
+    """
 
     def __init__(
         self,

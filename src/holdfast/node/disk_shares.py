@@ -55,6 +55,7 @@ class DiskShares:
     """The share files of all jobs in one state directory, read and written by one of these jobs."""
 
     def __init__(self, job_dir: Path, directories: tuple[str, ...]) -> None:
+        """`job_dir`: the job's directory. `directories`: those that belong to this job as a whole."""
         self._job_dir = job_dir
         self._directories = directories
         self._files: dict[str, int] = {}

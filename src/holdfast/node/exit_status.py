@@ -33,7 +33,9 @@ def status_of(report: ExitReport, users: bool) -> int:
 
 
 def refused(environment: Mapping[str, str], code: int, reason: str, solution: str) -> None:
-    """Write why a task was refused before its start to the file for the container engine. This never raises."""
+    """Write why a task was refused before its start to the file for the container engine. This never raises. `reason`,
+    `solution`: the text for the user.
+    """
     place = environment.get("HOLDFAST_TERMINATION_LOG")
     if not place or "HOLDFAST_ATTEMPT" in environment:
         return
@@ -44,7 +46,9 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
 
 
 def for_engine(place: Path, report: ExitReport, logs: Path) -> None:
-    """Write the job's failure to the file for the container engine; empty the file after a success. Raises OSError."""
+    """Write the job's failure to the file for the container engine; empty the file after a success. Raises OSError.
+    `place`: the file. `logs`: the directory of the attempts' log directories.
+    """
     data = b""
     if report.code:
         try:

@@ -71,7 +71,9 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
 
 
 def _end_of(path: str, most_bytes: int) -> bytes:
-    """Return the end of the file before this one, if the log was rotated. A message about a death often begins there."""
+    """Return the end of the file before this one, if the log was rotated. A message about a death often begins
+    there.
+    """
     try:
         with opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))

@@ -27,7 +27,9 @@ WARM_UNLESS_TOLD = False
 
 
 def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
-    """Return the job's launch specification with all settings of scope `job` applied on this node. Raises `BadUsage`."""
+    """Return the job's launch specification with all settings of scope `job` applied on this node. Raises
+    `BadUsage`.
+    """
     catalogue, notes = _catalogue(settings)
     codes, rules = settings.text("fault-codes"), settings.text("fault-rules")
     if codes or rules:

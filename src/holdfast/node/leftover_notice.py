@@ -14,7 +14,9 @@ AFTER_S = 1.0
 
 
 class LeftoverNotice:
-    """Prints at most one message for each attempt about leftover processes of its ended ranks. `say`: prints a message."""
+    """Prints at most one message for each attempt about leftover processes of its ended ranks. `say`: prints a
+    message.
+    """
 
     def __init__(self, leftovers: Leftovers, say: Callable[[str], None]) -> None:
         self._leftovers = leftovers

@@ -159,7 +159,9 @@ class NodeSide:
         return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
 
     def warm_up(self, now: float) -> None:
-        """If the user chose warm starts, start the processes that do the first attempt's imports during the pre-checks."""
+        """If the user chose warm starts, start the processes that do the first attempt's imports during the
+        pre-checks.
+        """
         if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
             self._host.warm_up(seats, now)
 

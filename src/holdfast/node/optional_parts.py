@@ -37,7 +37,7 @@ def rendezvous_store(
     launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
     """Return the process that hosts the workers' rendezvous store; None for a job with a single worker, which needs
-    none.
+    none. `processes`: returns the pids of the job's processes. `say`: prints a message.
     """
     if launch.spec.world_size < 2:
         return None

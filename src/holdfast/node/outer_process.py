@@ -18,7 +18,7 @@ _HINT = "holdfast run --outer PID|FIFO|none …"
 def outer_of(text: str | None, origin: str) -> str | None:
     """Validate the value of `--outer`: the process whose end stops the job. Return None if the user named none.
 
-    `origin`: the option or variable, for messages. Raises `BadUsage`.
+    `origin`: the option or variable, for messages. Raises `BadUsage`. `text`: the value as typed; None: not set.
     """
     if text in (None, "", NONE):
         return None

@@ -45,7 +45,7 @@ class SignalRoutes:
 
     def both(self, number: int, via: SignalRoute, now: float) -> bool:
         """Record that a signal arrived at the guard or the supervisor (`via`). Return True if the other one got it a
-        moment ago.
+        moment ago. `number`: the signal.
         """
         first = self._first.get(number)
         if first is not None and first[0] is not via and now - first[1] <= SAME_S:

@@ -1,4 +1,6 @@
-"""Turns signals into readable bytes on a pipe. The supervisor then waits for signals and file descriptors in one place."""
+"""Turns signals into readable bytes on a pipe. The supervisor then waits for signals and file descriptors in one
+place.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Signals:
         return self._reader
 
     def take(self) -> list[int]:
-        """Return the signals since the last call, in the order of arrival. The kernel may have merged several SIGCHLDs."""
+        """Return the signals since the last call, in the order of arrival. The kernel may have merged several
+        SIGCHLDs.
+        """
         try:
             return list(os.read(self._reader, 4096))
         except BlockingIOError:

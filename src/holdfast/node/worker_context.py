@@ -101,7 +101,7 @@ def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
     """Return the devices of this node that the job may not use, without those that are reset before the start. If the
-    whole node is excluded, the result contains the node.
+    whole node is excluded, the result contains the node. `say`: prints a message.
     """
     try:
         found = kept_out_here(home, node, now)

@@ -75,6 +75,9 @@ class WorkerOutput:
         self.taken_ports = TakenPorts()
 
     def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
+        """Show a worker's output. `stdout_fd`, `stderr_fd`: the read ends of its pipes. `directory`: for its log
+        files.
+        """
         launch = self._launch
         out, err = shown(launch.redirects, launch.tee, seat.local_rank)
         visible = launch.shown_ranks is None or seat.local_rank in launch.shown_ranks
@@ -154,7 +157,10 @@ def watch_above(
     heard: Callable[[int, bool, float], list[ev.Event]],
     say: Callable[[str], None],
 ) -> None:
-    """Watch the guard's signals and the guard's exit, and the exit of the outer process if there is one."""
+    """Watch the guard's signals and the guard's exit, and the exit of the outer process if there is one. `guard_fd`:
+    the guard's pipe. `outer`: the outer process's pid, or its FIFO; None: there is none. `heard(number, typed, now)`:
+    returns the events that follow from a signal. `say`: prints a message.
+    """
     GuardWatch(guard_fd, reactor, heard)
     if outer is not None:
         OuterWatch(outer, reactor, say)

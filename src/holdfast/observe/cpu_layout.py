@@ -39,7 +39,7 @@ def cpus_here() -> Cpus:
 def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int]:
     """Return the CPUs to which other processes are bound, such as another job's workers.
 
-    A process counts as bound if it may run on at most half of the CPUs in `allowed`.
+    A process counts as bound if it may run on at most half of the CPUs in `allowed`. `root`: the directory with /proc.
     """
     found: set[int] = set()
     for folder in (root / "proc").iterdir():
@@ -57,7 +57,7 @@ def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int
 def domains(allowed: Collection[int], root: Path = Path("/"), taken: Collection[int] = ()) -> dict[int, str]:
     """Return memory domain → its cores. Cores that other processes use (`taken`) come last.
 
-    `allowed`: the CPUs of this process, as limited by cpuset and affinity.
+    `allowed`: the CPUs of this process, as limited by cpuset and affinity. `root`: the directory with /sys.
     """
     mine = set(allowed)
     found: dict[int, str] = {}

@@ -19,7 +19,9 @@ MOST_LOOKED_AT = 20_000
 
 
 class DiskUse(Noun, frozen=True, kw_only=True):
-    """The use of a file system, from `statvfs`. As in `df`, the total leaves out the space that is reserved for root."""
+    """The use of a file system, from `statvfs`. As in `df`, the total leaves out the space that is reserved for
+    root.
+    """
 
     path: str
     device: int

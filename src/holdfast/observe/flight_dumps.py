@@ -63,7 +63,7 @@ def read_flights(
 
 
 def flight(data: bytes, rank: int, source: str = "") -> FlightDump:
-    """Parse one dump. Raises `Malformed`."""
+    """Parse one dump. Raises `Malformed`. `source`: the dump's file name."""
     told = json_value(data, most_bytes=MOST_BYTES) if data[:1] in (b"{", b"[") else plain_pickle(data)
     if isinstance(told, list):
         told = {"entries": told}

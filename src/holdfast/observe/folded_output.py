@@ -93,6 +93,9 @@ class FoldedSink:
         terminal_of: Callable[[bytes], Sink],
         prefix: bytes,
     ) -> None:
+        """`show(items, now)`: prints items on the terminal. `terminal_of(prefix)`: returns a terminal stream with
+        another prefix. `prefix`: the text before each line.
+        """
         self.bar = ProgressBar()
         self._stream = stream
         self._fold = fold
@@ -167,7 +170,9 @@ class FoldedSink:
 
 
 def _first_header(block: bytes) -> int:
-    """Return the offset of the first line in the block that begins a traceback or a crash's stacks; -1: there is none."""
+    """Return the offset of the first line in the block that begins a traceback or a crash's stacks; -1: there is
+    none.
+    """
     found = [_line_of(block, TRACEBACK, _may_precede), _line_of(block, STACKS_BEGIN, lambda before: not before)]
     return min((start for start in found if start >= 0), default=-1)
 

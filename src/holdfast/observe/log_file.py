@@ -61,7 +61,9 @@ class LogTimes:
         self._due = 0.0
 
     def note(self, log_fd: int, at: int, now: float) -> None:
-        """Record that the log's bytes from offset `at` on were read at `now` (seconds since the epoch)."""
+        """Record that the log's bytes from offset `at` on were read at `now` (seconds since the epoch). `log_fd`: the
+        open log.
+        """
         if now < self._due:
             return
         try:
@@ -259,7 +261,9 @@ class LogFile:
         self._gap_bytes += count
 
     def _recover(self, now: float) -> bool:
-        """Reopen the file, because its handle may be stale, and write a marker for the gap. Return whether that worked."""
+        """Reopen the file, because its handle may be stale, and write a marker for the gap. Return whether that
+        worked.
+        """
         self.close()
         gap = f"\n[holdfast: {amount(self._gap_bytes)} of output missing here]\n".encode() if self._gap_bytes else b""
         if self._put(gap, now, now) < len(gap) or self._fd < 0:

@@ -157,7 +157,9 @@ class MemoryWatch:
         )
 
     def _full_container(self) -> _Full | None:
-        """Return the innermost control group around holdfast that has reached its memory limit since `mark()`, or None."""
+        """Return the innermost control group around holdfast that has reached its memory limit since `mark()`, or
+        None.
+        """
         for group in self._container:
             now = _read_counts(group)
             if now.full_since(self._before.get(group.directory, _Counts())):
@@ -241,7 +243,9 @@ def _is(group: MemoryGroup, path: str) -> bool:
 
 
 def _merged(kill: MemoryKill, logged: list[MemoryKill]) -> MemoryKill:
-    """Add the details in the log's entry for the same rank to an OOM kill by counter. Remove the entry from `logged`."""
+    """Add the details in the log's entry for the same rank to an OOM kill by counter. Remove the entry from
+    `logged`.
+    """
     same = next((line for line in logged if line.rank == kill.rank), None)
     if same is None:
         return kill

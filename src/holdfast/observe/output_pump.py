@@ -314,7 +314,7 @@ class OutputPump:
         """Return the end of the worker's stderr, decoded; if stderr is empty, of its stdout.
 
         The end begins with a whole line, unless it is a single line. It is available after `finish` too, until the rank
-        is added again.
+        is added again. `limit_bytes`: the most bytes to return.
         """
         if rank not in self._ranks:
             return ""

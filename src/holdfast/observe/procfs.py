@@ -177,7 +177,9 @@ def _cpu_s(fields: list[str], *, reaped: bool) -> float:
 
 
 def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
-    """Return the state of one thread; None if it has exited. `name`: a name to show in place of the thread's."""
+    """Return the state of one thread; None if it has exited. `name`: a name to show in place of the thread's. `tid`:
+    the thread's id.
+    """
     found = _stat(f"/proc/{pid}/task/{tid}/stat")
     if found is None:
         return None

@@ -68,7 +68,9 @@ class ProgressBar:
 
 
 def _last_of_line(line: bytes) -> bytes:
-    r"""Return the last state in a complete line, like `_last_state`. A `\r` at the line's end belongs to its newline."""
+    r"""Return the last state in a complete line, like `_last_state`. A `\r` at the line's end belongs to its
+    newline.
+    """
     text = line.rstrip(b"\r")
     return _last_state(text) + line[len(text) :]
 

@@ -111,7 +111,7 @@ def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapsh
 
 def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
     """Return the sample with the stacks that faulthandler wrote at the ranks' stop. A rank without such stacks stays
-    unchanged.
+    unchanged. `stderr_by_rank`: rank → the end of its stderr.
     """
     found = []
     for shot in look:

@@ -52,7 +52,7 @@ def look_lightly(
     are left out.
 
     `last_output_at`: rank → seconds since the epoch. `progress`: rank → the last step and its time. `repeating`: the
-    ranks that have printed after `last_output_at`, but only lines that repeat earlier ones.
+    ranks that have printed after `last_output_at`, but only lines that repeat earlier ones. `pids_by_rank`: rank → pid.
     """
     shots = []
     for rank, pid in sorted(pids_by_rank.items()):

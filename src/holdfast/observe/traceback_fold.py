@@ -153,7 +153,9 @@ class TracebackFold:
         return not (self._is_loss(traceback) or self._is_known(stream, traceback))
 
     def _is_cut(self, stream: HeldStream) -> bool:
-        """Return whether the stream ends in the middle of a traceback, because another rank's exit stopped its worker."""
+        """Return whether the stream ends in the middle of a traceback, because another rank's exit stopped its
+        worker.
+        """
         return stream.ended and self._follows(stream)
 
     @property

@@ -63,7 +63,9 @@ class Stream:
         self._tail = b""
 
     def on_readable(self, now: float, limit_bytes: int) -> None:
-        """Read the available bytes up to a limit, because workers share the supervisor's time."""
+        """Read the available bytes up to a limit, because workers share the supervisor's time. `limit_bytes`: the
+        limit.
+        """
         taken = 0
         block = b""
         while taken < limit_bytes:

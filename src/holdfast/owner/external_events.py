@@ -134,7 +134,9 @@ class ExternalEvents:
 
     @property
     def handed_over(self) -> bool:
-        """Whether the platform gives the job to another owner. This process must then exit, although the job goes on."""
+        """Whether the platform gives the job to another owner. This process must then exit, although the job goes
+        on.
+        """
         return self._platform is not None and self._platform.handed_over
 
     def secured(self, action: do.Secure, trouble: str) -> Iterable[ev.Event]:
@@ -153,7 +155,9 @@ class ExternalEvents:
         return self._platform.labels(node) if self._platform is not None else ()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """Pass a new phase of the gang to the outputs and the platform, and also the takeover of a job by this owner."""
+        """Pass a new phase of the gang to the outputs and the platform, and also the takeover of a job by this
+        owner.
+        """
         if self._outputs is not None:
             self._outputs.moved(view)
         if self._platform is not None:

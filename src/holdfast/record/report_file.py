@@ -89,7 +89,9 @@ def last_of(attempts: Sequence[AttemptRecord]) -> ChecksTaken | None:
 
 
 def exit_report_object(report: ExitReport) -> dict[str, Any]:
-    """Convert an attempt's explanation for `holdfast explain --json`: like report.json without the keys about the job."""
+    """Convert an attempt's explanation for `holdfast explain --json`: like report.json without the keys about the
+    job.
+    """
     if report.code == 0:
         outcome = Outcome.SUCCEEDED
     elif report.blame is Blame.OPERATOR:

@@ -104,7 +104,9 @@ def expand_command(words: Sequence[str], known: NameValues, where: str) -> tuple
 
 
 def reader_of_script(command: Sequence[str]) -> ExpansionTarget:
-    """Return the reader of a script that this command runs. `command`: such as `/bin/sh -e` or `/usr/bin/env python3`."""
+    """Return the reader of a script that this command runs. `command`: such as `/bin/sh -e` or `/usr/bin/env
+    python3`.
+    """
     words = [piece for word in command for piece in word.split()]
     return (
         ExpansionTarget.SHELL if any(word.rpartition("/")[2] in SHELLS for word in words) else ExpansionTarget.PROGRAM

@@ -1,4 +1,6 @@
-"""Notifies every live supervisor and agent on this machine of new entries in the fault log, so that they read the log."""
+"""Notifies every live supervisor and agent on this machine of new entries in the fault log, so that they read the
+log.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class TooLong(ValueError):
-    """Raised if a message to be sent is too long. That is a bug of holdfast, because the parts of messages are bounded."""
+    """Raised if a message to be sent is too long. That is a bug of holdfast, because the parts of messages are
+    bounded.
+    """
 
 
 def frame(message: Sent, now: float) -> bytes:

@@ -76,7 +76,9 @@ class Peer(Channel):
         return self.put(frame(message, self._listener.now()))
 
     def dismiss(self, message: Sent) -> None:
-        """Send the last message, and close the connection after the peer has read it. The listener then calls `gone`."""
+        """Send the last message, and close the connection after the peer has read it. The listener then calls
+        `gone`.
+        """
         self.send(message)
         self.leave()
         self._listener.leaving(self)

@@ -1,4 +1,6 @@
-"""The messages of a starter (a program that starts the job's agents) to the owner during the job, one line per event."""
+"""The messages of a starter (a program that starts the job's agents) to the owner during the job, one line per
+event.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ def opens_itself(command: Sequence[str], cwd: Path) -> bool:
 
 
 def speaks_of_torch(command: Sequence[str], cwd: Path) -> bool:
-    """Return whether the script contains torch, or a library that uses torch. The script then probably needs a store."""
+    """Return whether the script contains torch, or a library that uses torch. The script then probably needs a
+    store.
+    """
     text = _text(command, cwd)
     return any(word in text for word in _TRAINS)
 
@@ -148,7 +150,9 @@ def core_of(package: str) -> str | None:
 
 
 def torch_in(pid: int) -> Torch | None:
-    """Return the torch that a process has loaded, with the interpreter; None if it has loaded none, or is not readable."""
+    """Return the torch that a process has loaded, with the interpreter; None if it has loaded none, or is not
+    readable.
+    """
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             for line in file:

@@ -274,7 +274,9 @@ def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
 
 
 def _listen(port: int) -> _socket.socket:
-    """Return a socket that listens on this port with IPv6 and IPv4, like torch's. Raises OSError if the port is in use."""
+    """Return a socket that listens on this port with IPv6 and IPv4, like torch's. Raises OSError if the port is in
+    use.
+    """
     try:
         listener = _socket.socket(_socket.AF_INET6, _socket.SOCK_STREAM)
     except OSError:

@@ -61,7 +61,9 @@ class Warm:
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
-        """Set the function that gets the workers that are not ready when `ask` or `tick` returns."""
+        """Set the function that gets the workers that are not ready when `ask` or `tick` returns. `deliver(starts,
+        now)`: the function.
+        """
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:

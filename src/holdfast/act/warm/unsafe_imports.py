@@ -52,7 +52,9 @@ class Lessons:
             return None
 
     def learn(self, plan: Blueprint, cwd: Path, told: object) -> None:
-        """Store the unsafe import that a prewarmed process has reported."""
+        """Store the unsafe import that a prewarmed process has reported. `told`: the reported step and package, not
+        validated yet.
+        """
         if self._place is None or told is None:
             return
         try:

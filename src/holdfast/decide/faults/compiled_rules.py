@@ -89,7 +89,7 @@ class CompiledRules(msgspec.Struct, frozen=True):
 
 def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Remedy]:
     """Return the event's canonical code, and the code's remedy in the code list. The rules for frequency and duration
-    are left out.
+    are left out. `levels`: code → its level in the code list.
     """
     code = canonical(event.code)
     return code, remedy_of(code, event.severity, levels)

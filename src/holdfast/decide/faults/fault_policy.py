@@ -173,6 +173,7 @@ class RulesReader:
     """The rules of one file while the file is read. Of several valid rules of one kind for a code, the first counts."""
 
     def __init__(self, problems: Iterable[PolicyProblem] = ()) -> None:
+        """`problems`: the ignored parts that are known already."""
         self.frequency: dict[str, FrequencyRule] = {}
         self.duration: dict[str, DurationRule] = {}
         self.problems = list(problems)

@@ -54,7 +54,9 @@ class DevicesByRule:
         return True
 
     def open(self, rule: str, allowed: int | None) -> bool:
-        """Return whether the rule has excluded as many devices as it may."""
+        """Return whether the rule has excluded as many devices as it may. `allowed`: how many it may exclude; None: no
+        limit.
+        """
         return allowed is not None and len(self.by_rule.get(rule, ())) >= allowed
 
 
@@ -89,7 +91,9 @@ class LevelChange(Noun, frozen=True, kw_only=True):
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
-        """Return the sentence for printing. `seed_names`: use Ascend's names of levels, for users whose rules use them."""
+        """Return the sentence for printing. `seed_names`: use Ascend's names of levels, for users whose rules use
+        them.
+        """
         was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
         match self.kind:
             case ChangeKind.LEVEL:

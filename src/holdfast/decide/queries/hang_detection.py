@@ -48,7 +48,9 @@ _MOST_CALM = 4
 
 
 class NativeLook(enum.Enum):
-    """Whether the sample with native frames is due. It is taken only once, because it halts the processes for a moment."""
+    """Whether the sample with native frames is due. It is taken only once, because it halts the processes for a
+    moment.
+    """
 
     LATER = enum.auto()
     WANTED = enum.auto()
@@ -336,7 +338,7 @@ class HangDetection:
 
 def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
     """Add the ranks of nodes without a sample (`missing`) to the hang's reason. If all sampled ranks wait alike, the
-    ranks without a sample are the culprits.
+    ranks without a sample are the culprits. `waited_s`: how long the owner waited for these nodes, in seconds.
     """
     if not missing:
         return hang

@@ -54,7 +54,9 @@ class IdleWarning:
         self._ended: set[int] = set()
 
     def begin(self, attempt: int, seats: Sequence[Seat], began_at: float, now: float) -> None:
-        """Start to watch an attempt whose ranks have all been up since `began_at`. `seats`: the placement of each rank."""
+        """Start to watch an attempt whose ranks have all been up since `began_at`. `seats`: the placement of each
+        rank.
+        """
         ranks: dict[str, list[int]] = {}
         for seat in seats:
             ranks.setdefault(seat.node, []).append(seat.rank)

@@ -32,7 +32,7 @@ def signs_of(
     """Return the signs of progress of an attempt. Signs that restore the restart budget come first.
 
     `counts`: the last counts in the output. `step`: the step that `holdfast.progress` reported. `history`: the earlier
-    attempts. `ran_s`: seconds in RUNNING.
+    attempts. `ran_s`: seconds in RUNNING. `healthy_s`: a run of this many seconds is a sign of progress.
     """
     found: list[Sign] = []
     if step is not None and (sign := _step(step, history)):

@@ -210,7 +210,7 @@ def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
     """Return why the job may not avoid these further devices or nodes; empty if it may. If it blames many, the job
     itself may cause the faults.
 
-    `taken`: the names that the job already avoids. `most`: how many it may avoid.
+    `taken`: the names that the job already avoids. `most`: how many it may avoid. `bad`: the further names.
     """
     if not taken:
         return f"avoiding {', '.join(bad)} is more than this job may: at most {most} (max_isolations in a job file)"
@@ -239,7 +239,9 @@ def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> st
 
 
 def _last_sign(history: Sequence[AttemptRecord]) -> int:
-    """Return the number of the last attempt with a sign of progress; if none has one, the number of the first attempt."""
+    """Return the number of the last attempt with a sign of progress; if none has one, the number of the first
+    attempt.
+    """
     return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
 
 

@@ -47,7 +47,8 @@ def used_up(limit: int, *, charged: bool) -> str:
 def is_free(phrase: str, *, signs: Sequence[Sign]) -> bool:
     """Return whether another run of the job after this attempt spends no restart.
 
-    A planned time limit is no failure, and neither is an attempt with a sign of progress.
+    A planned time limit is no failure, and neither is an attempt with a sign of progress. `phrase`: the kind of exit.
+    `signs`: the attempt's signs of progress.
     """
     return bool(signs) or phrase == Phrase.TIME_LIMIT_REACHED
 

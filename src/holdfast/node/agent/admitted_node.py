@@ -110,7 +110,7 @@ class AdmittedNode:
 
     def signalled(self, number: int, typed: bool) -> None:
         """Forward a signal that this node's guard has received (SIGUSR1, SIGUSR2 or SIGWINCH) to the workers. `typed`:
-        the user typed it at the terminal.
+        the user typed it at the terminal. `number`: the signal.
         """
         os.write(self._to_node, bytes((number, typed)))
 

@@ -77,14 +77,17 @@ class LogProcess:
         return self._child.pid
 
     def open(self, path: Path, source: str, *, shown: bool) -> FarLog:
-        """Open a log in the writer process."""
+        """Open a log in the writer process. `source`: the log's worker and stream, by name. `shown`: whether a terminal
+        shows the stream too.
+        """
         self._opened += 1
         self._put(_Kind.OPEN, self._opened, "\n".join((str(path), source, str(int(shown)))).encode())
         return FarLog(self, self._opened, path, source)
 
     def write(self, number: int, block: bytes, read_at: float) -> bool:
         """Queue a block of output. Return False if the block is dropped, because the queue is full or the writer has
-        exited.
+        exited. `number`: the log's number in the writer process. `read_at`: when the block was read, in seconds since
+        the epoch.
         """
         if self._over or self._waiting_bytes + len(block) > MOST_WAITING_BYTES:
             return False

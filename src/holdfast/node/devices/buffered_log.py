@@ -151,7 +151,9 @@ class BufferedFaultLog:
             self.log.store.count_reset(self._node, devices, "succeeded" if ok else "failed")
 
     def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
-        """Return the faults that overlapped an attempt (from `start` to `end`), because they may explain its failure."""
+        """Return the faults that overlapped an attempt (from `start` to `end`), because they may explain its
+        failure.
+        """
         return self.overlaps.within(start, end, ranks)
 
     def close(self) -> int:

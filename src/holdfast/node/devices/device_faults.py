@@ -228,7 +228,9 @@ class DeviceFaults:
         return self._released(found, now)
 
     def awaiting_reset(self, devices: Sequence[str], now: float) -> tuple[str, ...]:
-        """Return the excluded devices that will be reset before the job starts. The job can use them after the reset."""
+        """Return the excluded devices that will be reset before the job starts. The job can use them after the
+        reset.
+        """
         if self._job.options.reset_command is None or not devices:
             return ()
         judge = self._load(now)
@@ -245,7 +247,7 @@ class DeviceFaults:
         return found
 
     def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
-        """Return the evidence with the attempt's faults that it lacks added."""
+        """Return the evidence with the attempt's faults that it lacks added. `started_at`: when the attempt began."""
         if self._judge is None:
             return evidence
         seats = self._use.seats()

@@ -32,6 +32,7 @@ class LockWaiter:
     """
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
+        """`fds`: the descriptors of the lock files, in the order of locking. `how`: `LOCK_SH` or `LOCK_EX`."""
         self._child = forked(lambda: _lock(fds, how), keep=fds)
         self.pid = self._child.pid
         self.pidfd = self._child.pidfd

@@ -41,7 +41,9 @@ def event_refusal(event: FaultEvent, now: float) -> str:
 
 
 def is_case(data: bytes) -> bool:
-    """Return whether the data is a test of the fault rules (a fault case or a list of them), and not a log of events."""
+    """Return whether the data is a test of the fault rules (a fault case or a list of them), and not a log of
+    events.
+    """
     try:
         document = json_leniently(data)
     except Malformed:

@@ -171,7 +171,9 @@ class FaultLog:
         return changes
 
     def release(self, device: str, who: str, reason: str, now: float) -> list[LevelChange]:
-        """Release a device. `who`: the user who releases it. Raises `BadUsage` for an unknown device."""
+        """Release a device. `who`: the user who releases it. Raises `BadUsage` for an unknown device. `reason`: why, in
+        the user's words.
+        """
         changes = self.sync(now)
         if device not in self.engine.devices:
             raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
@@ -298,7 +300,9 @@ def judged_standings(home: Path, rules: bytes | None, now: float) -> list[Device
 
 
 def _kind_of(why: str) -> str:
-    """Return the group of `why`, the reason for which this node refused a fault event. Refusals are counted by group."""
+    """Return the group of `why`, the reason for which this node refused a fault event. Refusals are counted by
+    group.
+    """
     return next((words for words in ("in the future", "days old", "already settled") if words in why), "malformed")
 
 

@@ -347,7 +347,9 @@ class JobFaults:
         return devices
 
     def _leave(self, action: Isolate, now: float) -> list[ev.Event]:
-        """Exclude the devices while their faults last, because there is no reset command. The job goes on without them."""
+        """Exclude the devices while their faults last, because there is no reset command. The job goes on without
+        them.
+        """
         found: list[ev.Event] = []
         for device in self._needed(action.devices):
             why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"

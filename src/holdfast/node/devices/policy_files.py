@@ -58,6 +58,7 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
     """Build the policy from the two files and the built-in catalogues. Raises `BadUsage` for an unreadable file.
 
     A file in a wrong format is not used. Then the default configuration applies, and the first warning says so.
+    `codes_file`, `rules_file`: None: the built-in ones. `dry_run`: only report the effects of the rules.
     """
     warnings: list[str] = []
     levels, rules = with_catalogue(Levels(), of_seed=False), default_rules()

@@ -18,7 +18,9 @@ from holdfast.observe.devices.device_discovery import local_devices
 
 
 def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the devices (`gpu0`, `gpu2` …) in a `*_VISIBLE_DEVICES` variable, or else those of the drivers."""
+    """Return the devices (`gpu0`, `gpu2` …) in a `*_VISIBLE_DEVICES` variable, or else those of the drivers. `root`:
+    the directory with /sys and /dev.
+    """
     for variable, prefix in VISIBLE.items():
         if variable in env:
             numbers = [part.strip() for part in env[variable].split(",")]
@@ -50,7 +52,9 @@ def with_cpus(node: NodeInfo, spec: JobSpec) -> NodeInfo:
 
 
 def must_fit(spec: JobSpec, job_file: str) -> None:
-    """Raise `BadUsage` if this machine has too few slots for its workers even when every device is healthy."""
+    """Raise `BadUsage` if this machine has too few slots for its workers even when every device is healthy. `job_file`:
+    the file's name, for the message; empty: there is none.
+    """
     if not binds(spec):
         return
     node = node_info("this machine", spec, devices_here(os.environ))

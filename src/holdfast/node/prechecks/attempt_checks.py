@@ -172,7 +172,9 @@ class AttemptChecks:
 def with_ports(
     order: RunChecks, answer: ChecksFinished, node: str, reserve: Callable[[int, int], tuple[int, ...]]
 ) -> ChecksFinished:
-    """Add the ports that this node has reserved to the checks' answer. If too few are free, the answer is a failure."""
+    """Add the ports that this node has reserved to the checks' answer. If too few are free, the answer is a failure.
+    `reserve(attempt, count)`: reserves that many ports for an attempt; it raises NoPort.
+    """
     count = sum(order.ports.values())  # `order.ports` has the number of ports by label, for this node only
     try:
         return replace(answer, ports={node: reserve(order.attempt, count)})

@@ -164,7 +164,7 @@ def check_body(
     attempt: int,
     site: Site,
 ) -> Callable[[int], None]:
-    """Return a function that runs these checks in the checks' process."""
+    """Return a function that runs these checks in the checks' process. `work`: the checks with their parameters."""
 
     def body(fd: int) -> None:
         check_child.run(work, job=job, nodes=nodes, attempt=attempt, site=site, fd=fd)

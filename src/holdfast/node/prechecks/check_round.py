@@ -142,7 +142,9 @@ class CheckRound:
         return self._gate.taken()
 
     def waits(self) -> list[str]:
-        """Return a message for each failed check that waits at least a second for its retry. Each check appears once."""
+        """Return a message for each failed check that waits at least a second for its retry. Each check appears
+        once.
+        """
         found = []
         for number, (step, progress, _, finding) in enumerate(self._gate.progress()):
             if progress is not Progress.PAUSED or finding is None or step.interval_s < 1 or number in self._told:
@@ -213,7 +215,7 @@ def run_round(
 ) -> ChecksFinished:
     """Run a round to its end, for callers without other work. An exception ends the round's checks.
 
-    `say`: gets a line for each retry.
+    `say`: gets a line for each retry. `clock`: returns the time in seconds.
     """
     poll = select.poll()
     poll.register(round_.fileno(), select.POLLIN)

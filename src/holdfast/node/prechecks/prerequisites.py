@@ -52,7 +52,7 @@ class Prerequisites:
 
     def begin(self, passed: ChecksFinished, limit_s: float, now: float) -> list[Event]:
         """Start the fetch, because the checks have passed. The checks' answer follows in an event after the fetch, with
-        the fetch's result added.
+        the fetch's result added. `limit_s`: seconds for the fetch.
         """
         self._passed, self._said_at, self._moved_at = passed, now, now
         try:

@@ -209,7 +209,7 @@ class BuiltIn(PreCheckOperator):
         )
 
     def unsure(self, context: Context, text: str, figures: Mapping[str, Any] | None = None) -> Verdict:
-        """Return an inconclusive result with its reason."""
+        """Return an inconclusive result with its reason. `figures`: measured values by name."""
         return Verdict(
             result=1,
             result_msg=f"{context.node}: {text}",

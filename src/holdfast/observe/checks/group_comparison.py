@@ -41,7 +41,9 @@ class GangCheck(BuiltIn):
         return f"group {index} (cpu{usable[index % len(usable)]})"
 
     def measure(self, index: int) -> float:
-        """Do this group's work, in the group's process. Return its duration in seconds. Raises if the result is wrong."""
+        """Do this group's work, in the group's process. Return its duration in seconds. Raises if the result is wrong.
+        `index`: the group's number.
+        """
         raise NotImplementedError
 
     def look(self, context: Context) -> Verdict:

@@ -68,7 +68,7 @@ class Leftovers(BuiltIn):
 
 def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
     """Return pid → open files, for the processes that have one of these files open. Without root only this user's
-    processes are found.
+    processes are found. `skip`: pids to leave out.
     """
     found: dict[int, list[str]] = {}
     for pid in proc_files.pids():

@@ -101,7 +101,9 @@ def remote_mounts() -> list[str]:
 
 
 def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
-    """Return the mounts that fail or do not answer, each with its error. All together may take `wait_s` seconds."""
+    """Return the mounts that fail or do not answer, each with its error. All together may take `wait_s` seconds.
+    `points`: the paths.
+    """
     found: dict[str, str] = {}
     waiting: dict[int, tuple[Child, str]] = {}
     poll = select.poll()

@@ -1,4 +1,6 @@
-"""Readers of /proc and /sys files that several checks share. An unreadable file counts as missing and raises nothing."""
+"""Readers of /proc and /sys files that several checks share. An unreadable file counts as missing and raises
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs worker groups on this machine, for checks that put load on it. Each group is a forked process on its own core."""
+"""Runs worker groups on this machine, for checks that put load on it. Each group is a forked process on its own
+core.
+"""
 
 from __future__ import annotations
 

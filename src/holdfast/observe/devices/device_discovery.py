@@ -17,7 +17,9 @@ _MINOR = Lazy(r"Device Minor:\s*(\d+)")
 
 
 def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the names of devices (`gpu0`, `npu3`) from the drivers' device nodes, sorted."""
+    """Return the names of devices (`gpu0`, `npu3`) from the drivers' device nodes, sorted. `root`: the directory with
+    /dev.
+    """
     try:
         names = [entry.name for entry in (root / "dev").iterdir()]
     except OSError:
@@ -33,7 +35,7 @@ def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
 
 def gpu_addresses(root: Path = Path("/")) -> dict[str, str]:
     """Return PCI address (`0000:3b:00`) → device (`gpu3`) by the NVIDIA driver's minor numbers; empty without the
-    driver.
+    driver. `root`: the directory with /proc.
     """
     found: dict[str, str] = {}
     try:

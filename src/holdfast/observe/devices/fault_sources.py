@@ -213,7 +213,9 @@ class FileFaults:
 
 
 def vendor_sources(node: str) -> list[FaultSource]:
-    """Return the sources of vendors' modules: the result of `open_source(node)` in each `<vendor>.py` of this package."""
+    """Return the sources of vendors' modules: the result of `open_source(node)` in each `<vendor>.py` of this
+    package.
+    """
     found: list[FaultSource] = []
     for vendor in vendors():
         name = f"{__package__}.{vendor}"

@@ -210,7 +210,9 @@ class GrowingFile:
             self._both.register(fd, select.EPOLLIN)
 
     def _folders(self) -> set[Path]:
-        """Return the folder of the file's name and the folder of the file. They differ if the name is a symbolic link."""
+        """Return the folder of the file's name and the folder of the file. They differ if the name is a symbolic
+        link.
+        """
         return {self.path.parent, Path(os.path.realpath(self.path)).parent}
 
     def _look(self) -> None:

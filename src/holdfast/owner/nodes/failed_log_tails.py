@@ -1,4 +1,6 @@
-"""Copies the ends of failed ranks' logs from their nodes into the job's directory. Each node sends one piece at a time."""
+"""Copies the ends of failed ranks' logs from their nodes into the job's directory. Each node sends one piece at a
+time.
+"""
 
 from __future__ import annotations
 

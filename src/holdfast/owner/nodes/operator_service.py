@@ -100,7 +100,7 @@ class OperatorService:
         """Write this owner's address to a file, for commands on this machine. `name`: the job's name.
 
         If the user has no file with the job's key, store the key beside the address while the job runs. `order`: the
-        multi-node options, with the job's key.
+        multi-node options, with the job's key. `port`: the owner's port.
         """
         here, key = os.uname().nodename, Path(order.key_from)
         try:
@@ -439,11 +439,15 @@ class LogFollowers:
             self._reading.add((id(person), 0))
 
     def read_on(self, person: OperatorSession, tag: int) -> None:
-        """Record that the user's command still reads a log: its next request was sent to the node."""
+        """Record that the user's command still reads a log: its next request was sent to the node. `tag`: the number of
+        the request.
+        """
         self._reading.add((id(person), tag))
 
     def read(self, person: OperatorSession, tag: int) -> None:
-        """Record that the user's command has read a log to its end, or has sent its next request."""
+        """Record that the user's command has read a log to its end, or has sent its next request. `tag`: the number of
+        the request.
+        """
         self._reading -= {(id(person), tag), (id(person), 0)}
 
     def left(self, person: OperatorSession) -> None:

@@ -351,7 +351,9 @@ class _OwnerProcess:
             self._turned_away(address, *found)
 
     def _turned_away(self, address: str, why: str, hint: str) -> None:
-        """Print why a node is not admitted. While the first attempt waits for its nodes, the reason is also evidence."""
+        """Print why a node is not admitted. While the first attempt waits for its nodes, the reason is also
+        evidence.
+        """
         if self._strangers >= STRANGERS:
             return
         self._strangers += 1

@@ -51,6 +51,7 @@ class Finder:
     """Parses a script, and the user's modules that it imports. `note`: why parsing stopped early."""
 
     def __init__(self, first_path: str | None) -> None:
+        """`first_path`: the entry that the interpreter will put first in `sys.path`; None: none."""
         self.steps: list[Step] = []
         #: The place in the source of each step, in the order of `steps`.
         self.places: list[Place] = []
@@ -297,7 +298,9 @@ def constant_filter(node: ast.stmt) -> Step | None:
 
 
 def setters(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> set[str]:
-    """Return which states (`logging`, `random`) this statement sets. Imports may set them too."""
+    """Return which states (`logging`, `random`) this statement sets. Imports may set them too. `local`: the functions
+    that the file has defined so far, by name. `depth`: the number of followed calls.
+    """
     found = set()
     for part in ast.walk(node):
         func = part.func if isinstance(part, ast.Call) else None
@@ -333,7 +336,9 @@ def _is_environ(node: ast.expr) -> bool:
 
 
 def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> str:
-    """Return the part of this statement that may change the effect of a later import; "" if there is none."""
+    """Return the part of this statement that may change the effect of a later import; "" if there is none. `local`: the
+    functions that the file has defined so far, by name. `depth`: the number of followed calls.
+    """
     for part in ast.walk(node):
         targets: list[ast.expr] = []
         if isinstance(part, (ast.Assign, ast.Delete)):
