@@ -147,7 +147,7 @@ def test_no_date_makes_bytecode_stale_and_sources_are_those_of_the_users_python(
     assert {
         "holdfast/worker.py",
         "holdfast/act/warm/inside/nursery_main.py",
-        "holdfast/act/warm/door/sitecustomize.py",
+        "holdfast/act/warm/entry_point/sitecustomize.py",
     } <= sources
 
 

@@ -195,7 +195,7 @@ def test_python_beside_a_command_that_says_it_itself_is_refused(holdfast: Holdfa
 
 @pytest.mark.parametrize(
     ("place", "oldest"),
-    [("act/warm/inside", (3, 9)), ("act/warm/door", (3, 9)), ("act/alongside", (3, 9)), ("worker.py", (3, 9))],
+    [("act/warm/inside", (3, 9)), ("act/warm/entry_point", (3, 9)), ("act/alongside", (3, 9)), ("worker.py", (3, 9))],
 )
 def test_what_runs_inside_workers_is_written_for_older_pythons(place: str, oldest: tuple[int, int]) -> None:
     found = SRC / place

@@ -56,7 +56,7 @@ DOORS = {
 BY_NAME = {
     "__init__.py": "the public functions, so that `import holdfast` in a worker stays light",
     "act/store/store_server.py": "torch",
-    "act/warm/door/sitecustomize.py": "the user's own sitecustomize",
+    "act/warm/entry_point/sitecustomize.py": "the user's own sitecustomize",
     "act/warm/inside/nursery_main.py": "the modules of the user's script, before it runs",
     "bundle/entry.py": "a command of a runtime's tree",
     "check_registry.py": "a plugin's check",

@@ -42,7 +42,7 @@ _NO_PART = re.compile(
 #: Python files whose source is shipped beside the bytecode, because workers run them with any Python version.
 SOURCES = (
     "holdfast/__init__.py", "holdfast/version.py", "holdfast/worker.py", "holdfast/act/alongside/",
-    "holdfast/act/warm/door/", "holdfast/act/warm/inside/", "holdfast/act/store/store_server.py",
+    "holdfast/act/warm/entry_point/", "holdfast/act/warm/inside/", "holdfast/act/store/store_server.py",
 )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def sides_of(
         host=host,
         reactor=reactor,
         open_log=open_log,
-        door=_door(launch, place),
+        ssh_server=_ssh_server(launch, place),
         say=out.say,
     )
     station = sidecars.NodeSidecars(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
@@ -86,7 +86,7 @@ def sides_of(
     return station
 
 
-def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
+def _ssh_server(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
     """Return the ssh server for debugging; None if the job requests none."""
     ssh = launch.spec.runtime.ssh
     if ssh is None:

@@ -60,7 +60,7 @@ def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerC
         home=place.home,
         logs=place.logs,
         cwd=launch.cwd,
-        environment=_with_door(launch, place, _with_data(launch, with_timers(launch, place.directory))),
+        environment=_with_ssh_config(launch, place, _with_data(launch, with_timers(launch, place.directory))),
         master_addr=launch.master_addr,
         master_port=launch.master_port,
         port_range=launch.nodes.port_range if launch.nodes is not None else None,
@@ -139,7 +139,7 @@ def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
     return launch.environment if path is None else {**launch.environment, FILE: str(path)}
 
 
-def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
+def _with_ssh_config(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
     """Add the path of the configuration for `ssh -F` to the environment, if the job has an ssh server for debugging."""
     if launch.spec.runtime.ssh is None:
         return environment

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ANSWER_S = 10.0
 #: After this many deaths or hangs without a started worker in between, no further prewarmed process is started.
 MOST_DEATHS = 3
-_DOOR = Path(__file__).with_name("door")
+_ENTRY_POINT = Path(__file__).with_name("entry_point")
 
 
 class NurseryState(enum.Enum):
@@ -136,15 +136,15 @@ class Nursery:
         self._fresh_for, self._checking = 0, None
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         order = self._input
-        env = order.environment(theirs.fileno(), str(_DOOR))
+        env = order.environment(theirs.fileno(), str(_ENTRY_POINT))
         config = order.briefing(self._lessons.of(order.plan, order.cwd))
         null = os.open(os.devnull, os.O_RDONLY)
         # Use a pipe like the workers', because Python checks only at its start whether a stream is seekable.
         reader, writer = os.pipe()
         try:
-            if not (_DOOR / "sitecustomize.py").exists():
+            if not (_ENTRY_POINT / "sitecustomize.py").exists():
                 # Fail: without this directory the interpreter would run the script itself.
-                raise OSError(f"{_DOOR} is gone")
+                raise OSError(f"{_ENTRY_POINT} is gone")
             mine.send(marshal.dumps(config))
             os.set_inheritable(theirs.fileno(), True)
             process = spawn(
@@ -201,7 +201,7 @@ class Nursery:
         self.state = NurseryState.OFF
 
     def _drop(self, idle: Idle) -> None:
-        idle.door.close()
+        idle.channel.close()
         _reap_later(self._reactor, idle.child)
 
     def _failed(self, why: str, now: float) -> None:

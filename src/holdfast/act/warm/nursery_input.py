@@ -29,8 +29,8 @@ class NurseryInput(msgspec.Struct, frozen=True):
     #: be recognised.
     job_id: str
 
-    def environment(self, control: int, door: str) -> dict[str, str]:
-        """Return the environment of the prewarmed process: the workers' environment, with `door` (the directory of
+    def environment(self, control: int, entry_point: str) -> dict[str, str]:
+        """Return the environment of the prewarmed process: the workers' environment, with `entry_point` (the directory of
         `sitecustomize`) first on PYTHONPATH. `control`: the fd of its socket to the supervisor.
         """
         pythonpath = self.env.get("PYTHONPATH")
@@ -38,7 +38,7 @@ class NurseryInput(msgspec.Struct, frozen=True):
             "HOLDFAST_NURSERY": str(control),
             "HOLDFAST_JOB": self.job_id,
             **self.env,
-            "PYTHONPATH": f"{door}{os.pathsep}{pythonpath}" if pythonpath else door,
+            "PYTHONPATH": f"{entry_point}{os.pathsep}{pythonpath}" if pythonpath else entry_point,
         }
 
     def briefing(self, lesson: Lesson | None) -> dict[str, Any]:

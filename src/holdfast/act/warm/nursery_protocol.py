@@ -43,10 +43,10 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A fork of a prewarmed process that is not a worker yet. `door`: the socket to the fork."""
+    """A fork of a prewarmed process that is not a worker yet. `channel`: the socket to the fork."""
 
     child: Child
-    door: socket.socket
+    channel: socket.socket
 
 
 def is_awake(idle: Idle) -> bool:
@@ -79,7 +79,7 @@ def _state(pid: int) -> bytes:
 
 
 def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
-    """Send the fork a worker's data. Return None if the fork has died. `door` is closed in any case."""
+    """Send the fork a worker's data. Return None if the fork has died. `channel` is closed in any case."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     order = os.memfd_create("claim")
@@ -93,13 +93,13 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         file.write(marshal.dumps(wanted))
     fds = array.array("i", [order, *ticket.streams, go_read, status_write])
     try:
-        idle.door.sendmsg([b"claim"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        idle.channel.sendmsg([b"claim"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
     except OSError:
         os.close(go_write)
         os.close(status_read)
         return None
     finally:
-        idle.door.close()
+        idle.channel.close()
         for fd in (order, go_read, status_write):
             os.close(fd)
     os.set_blocking(status_read, False)

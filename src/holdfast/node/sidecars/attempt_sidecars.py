@@ -55,7 +55,7 @@ class SidecarContext(msgspec.Struct, frozen=True):
     #: Opens a log, from the path and the source's name.
     open_log: Callable[[Path, str], StreamLog]
     #: The ssh server for debugging; None if there is none.
-    door: SshServer | None
+    ssh_server: SshServer | None
     #: Prints a message.
     say: Callable[[str], None]
 
@@ -98,7 +98,7 @@ class AttemptSidecars:
         self._daemons: list[DaemonRun] = []
         #: ROLE-INDEX → pid, for the workers that have a process.
         self._pids: dict[str, int] = {}
-        self._door_is_open = False
+        self._sshd_runs = False
 
     @property
     def first_rank(self) -> int:
@@ -210,24 +210,24 @@ class AttemptSidecars:
                         node=around.node,
                     )
                 )
-        news = [*(self._open_door(now) or ())]
+        news = [*(self._start_sshd(now) or ())]
         news += [event for daemon in self._daemons for event in daemon.begin(now) or ()]
         return [*news, *(self.settled(now) or ())]
 
-    def _open_door(self, now: float) -> News:
+    def _start_sshd(self, now: float) -> News:
         around, ssh, peers = self._around, self._around.plan.ssh, self.orders[0].peers
-        if ssh is None or around.door is None or peers is None:
+        if ssh is None or around.ssh_server is None or peers is None:
             return None
         port = peers.ssh[self.orders[0].shape.index]
         around.host.ports.give_up((port,))
         trouble = ""
         try:
-            command = around.door.prepare(peers, port)
+            command = around.ssh_server.prepare(peers, port)
         except NoSshServer as error:
             command, trouble = (), str(error)
-        self._door_is_open = True
+        self._sshd_runs = True
         for worker, pid in self._pids.items():
-            around.door.note(worker, pid)
+            around.ssh_server.note(worker, pid)
         daemon = Daemon(name="sshd", command=command, required=ssh.required)
         sshd = DaemonRun(
             daemon,
@@ -243,12 +243,12 @@ class AttemptSidecars:
     def ready(self, rank: int, pid: int) -> None:
         """Store the pid of a worker's process, because an ssh login may name the worker."""
         seat = next((seat for seat in self.seats if seat.rank == rank), None)
-        if seat is None or self._around.door is None:
+        if seat is None or self._around.ssh_server is None:
             return
         name = f"{seat.role}-{seat.role_rank}"
         self._pids[name] = pid
-        if self._door_is_open:
-            self._around.door.note(name, pid)
+        if self._sshd_runs:
+            self._around.ssh_server.note(name, pid)
 
     def _starter(
         self, daemon: Daemon

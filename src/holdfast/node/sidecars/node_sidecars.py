@@ -96,8 +96,8 @@ class NodeSidecars:
             self._after.close()
         if self._one is not None:
             self._one.close()
-        if self._around.door is not None:
-            self._around.door.close()
+        if self._around.ssh_server is not None:
+            self._around.ssh_server.close()
 
     # -------------------------------------------------------------------------- methods for the sidecars of one attempt
 
