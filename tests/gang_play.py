@@ -91,7 +91,7 @@ class Play:
         self.tell(ev.JobSubmitted(job_id="j", spec=job or spec(), nodes=infos, seed=7))
 
     def check(self, state: CheckState = CheckState.PASS, **changes: Any) -> None:
-        round_ = self.gang.trial.round
+        round_ = self.gang.attempt_state.round
         self.tell(ev.ChecksFinished(attempt=self.gang.attempt, round=round_, state=state, **changes))
 
     def report(self, node: str, state: MemberState = MemberState.NONE, **changes: Any) -> list[Action]:
@@ -99,7 +99,7 @@ class Play:
         gang = self.gang
         self.now += 0.01
         member = {key: changes.pop(key) for key in ("exit", "start_failed", "age_s") if key in changes}
-        ranks = [known.seat.rank for known in gang.trial.roster.on(node)]
+        ranks = [known.seat.rank for known in gang.attempt_state.roster.on(node)]
         members = tuple(Member(rank=rank, state=state, **member) for rank in ranks if state is not MemberState.NONE)
         fields: dict[str, Any] = {
             "boot": self.boot,
@@ -111,7 +111,7 @@ class Play:
         return self.tell(ev.AgentReported(report=Report(node=node, **(fields | changes))))
 
     def all(self, state: MemberState) -> None:
-        for node in self.gang.trial.roster.nodes:
+        for node in self.gang.attempt_state.roster.nodes:
             self.report(node, state)
 
     def to(self, phase: Phase) -> None:
@@ -125,7 +125,7 @@ class Play:
         assert self.gang.phase is phase
 
     def stopped(self, *nodes: str) -> None:
-        for node in nodes or self.gang.trial.roster.nodes:
+        for node in nodes or self.gang.attempt_state.roster.nodes:
             self.report(node, stopped=self.gang.attempt)
 
     def drain(self) -> None:
@@ -145,7 +145,7 @@ class Play:
         self.tell(ev.Tick())
 
     def crash(self, rank: int = 1, age_s: float = 0.0, **how: Any) -> None:
-        node = self.gang.trial.roster.members[rank].seat.node
+        node = self.gang.attempt_state.roster.members[rank].seat.node
         ended = died(rank, node=node, attempt=self.gang.attempt, **how)
         self.report(node, MemberState.FAILED, exit=ended, age_s=age_s)
 

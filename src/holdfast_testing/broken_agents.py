@@ -32,7 +32,7 @@ class LeaseFromReceipt(Lease):
 class NoStopMemory(Agent):
     def obey(self, command: Command, now: float) -> list[Instruction]:
         self.remembered, before = 0, self.attempt
-        early = isinstance(command, Stop) and command.attempt > self.attempt and not self.crew.alive()
+        early = isinstance(command, Stop) and command.attempt > self.attempt and not self.workers.alive()
         out = super().obey(command, now)
         if early:
             self.attempt = before
@@ -110,7 +110,7 @@ class DyingIgnored(NodeWorkers):
 class StopUnmarked(NodeWorkers):
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
         super().exited(ended, now, intended=intended)
-        if (hand := self.hands.get(ended.rank)) is not None and hand.exit is not None:
+        if (hand := self.slots.get(ended.rank)) is not None and hand.exit is not None:
             hand.exit = structs.replace(hand.exit, after_stop=False)
 
 
@@ -119,7 +119,7 @@ class StopRewrites(Agent):
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
         if isinstance(command, Stop):
-            for hand in self.crew.hands.values():
+            for hand in self.workers.slots.values():
                 if hand.state is MemberState.FAILED and hand.exit is not None:
                     hand.state, hand.exit = MemberState.STOPPED, structs.replace(hand.exit, after_stop=True)
         return super().obey(command, now)

@@ -124,8 +124,8 @@ class OtherHistory(AttemptJudge):
     """
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
-        trial, found, history, policy = given
-        return super().conclude(trial, *self.changed(found, history, policy), **asked)
+        attempt_state, found, history, policy = given
+        return super().conclude(attempt_state, *self.changed(found, history, policy), **asked)
 
     def changed(self, found: Conclusion, history: Any, policy: RestartPolicy) -> tuple[Conclusion, Any, RestartPolicy]:
         return found, (), policy
@@ -190,12 +190,12 @@ class AnyEvidence(Gang):
     """A gang that waits for evidence and accepts the evidence of any attempt."""
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        return self.phase is Phase.DRAINING and self.trial.collecting
+        return self.phase is Phase.DRAINING and self.attempt_state.collecting
 
 
 class EvidenceAtAnyTime(Gang):
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        return self.trial.collecting
+        return self.attempt_state.collecting
 
 
 class WaitsForEvidence(Draining):
@@ -204,7 +204,7 @@ class WaitsForEvidence(Draining):
         self.gang = gang
 
     def overdue(self, now: float) -> None:
-        if self.gang.trial.collecting:
+        if self.gang.attempt_state.collecting:
             self.gang.arm(TimerKind.DEADLINE, now + 10_000.0)
         else:
             super().overdue(now)
@@ -216,7 +216,7 @@ class FencesAll(Draining):
         self.gang = gang
 
     def fence(self, node: str, now: float) -> None:
-        for other in self.gang.trial.roster.nodes:
+        for other in self.gang.attempt_state.roster.nodes:
             super().fence(other, now)
 
 
@@ -230,12 +230,12 @@ class DeafToHigher(AttemptNumbers):
 class UsesUnsecured(AttemptNumbers):
     """A gang that begins an attempt before the attempt's number in the journal is safe from a power cut."""
 
-    def __init__(self, gang: GangState, speakers: AgentRegistry) -> None:
-        super().__init__(gang, speakers)
+    def __init__(self, gang: GangState, agents: AgentRegistry) -> None:
+        super().__init__(gang, agents)
         self.gang = gang
 
     def may_prepare(self, now: float) -> bool:
-        self.gang.trial.mark_sent()
+        self.gang.attempt_state.mark_sent()
         return True
 
 

@@ -148,7 +148,7 @@ class Search:
                 yield f"the lease of {node} runs out", False, index, partial(self._expire, index=index)
             if left.agent_restarts:
                 yield f"the agent of {node} starts anew", False, index, partial(self._restart, index=index)
-            if gang.phase is Phase.DRAINING and side.heard < side.generation and node not in gang.trial.fenced:
+            if gang.phase is Phase.DRAINING and side.heard < side.generation and node not in gang.attempt_state.fenced:
                 yield f"the owner fences {node}", True, None, partial(self._fence, node=node)
             if left.suspicions and gang.phase in LIVE:
                 yield f"{node} seems silent", True, None, partial(self._suspect, node=node)
@@ -208,7 +208,7 @@ class Search:
     def _hear(self, state: State, index: int, report: Report) -> None:
         side = state.sides[index]
         side.heard = max(side.heard, int(report.sent / GENERATION_S))
-        boot = state.gang.speakers.boots.get(report.node, 0)
+        boot = state.gang.agents.boots.get(report.node, 0)
         # The delay of a message does not matter: an agent's clock only gives the order of its reports.
         event = state.owner.hear(report, report.sent)
         state.told -= self._overtaken(state, index, report)
@@ -232,11 +232,11 @@ class Search:
         }
 
     def _fence(self, state: State, node: str) -> None:
-        self._owner(state, ev.NodeFenced(node=node, boot=state.gang.speakers.boots.get(node, 1)))
+        self._owner(state, ev.NodeFenced(node=node, boot=state.gang.agents.boots.get(node, 1)))
 
     def _suspect(self, state: State, node: str) -> None:
         state.left = replace(state.left, suspicions=state.left.suspicions - 1)
-        self._owner(state, ev.NodeSilent(node=node, boot=state.gang.speakers.boots.get(node, 1), silent_s=LEASE_S))
+        self._owner(state, ev.NodeSilent(node=node, boot=state.gang.agents.boots.get(node, 1), silent_s=LEASE_S))
 
     def _owner_crash(self, state: State) -> None:
         state.left = replace(state.left, owner_crashes=state.left.owner_crashes - 1)

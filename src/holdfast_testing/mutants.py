@@ -55,7 +55,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "I2",
     ),
     _agent(
-        partial(Agent, crew=agents.StopIsFailure),
+        partial(Agent, workers=agents.StopIsFailure),
         "stop-is-failure",
         "an intended stop is reported as a failure",
         "I2",
@@ -90,20 +90,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "I2",
     ),
     _owner(
-        partial(Gang, speakers=owners.NewBootIsAllStopped),
+        partial(Gang, agents=owners.NewBootIsAllStopped),
         "new-boot-is-stopped",
         "a new agent means: this attempt is over there",
         "I1",
     ),
     _owner(
-        partial(Gang, speakers=owners.NewBootUnnoticed),
+        partial(Gang, agents=owners.NewBootUnnoticed),
         "new-boot-unnoticed",
         "a new agent is taken for the one before",
         "I2",
         "I6",
     ),
     _owner(
-        partial(Gang, speakers=owners.OneStoppedIsEnough),
+        partial(Gang, agents=owners.OneStoppedIsEnough),
         "one-stopped",
         "drained when the first node has stopped",
         "I1",
@@ -178,13 +178,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "I5",
     ),
     _agent(
-        partial(Agent, crew=agents.DyingIgnored),
+        partial(Agent, workers=agents.DyingIgnored),
         "dying-ignored",
         "a rank that was dying before the stop counts as stopped",
         "I5",
     ),
     _agent(
-        partial(Agent, crew=agents.StopUnmarked),
+        partial(Agent, workers=agents.StopUnmarked),
         "stop-unmarked",
         "the exit of a stopped rank is not marked as such",
         "I5",
@@ -261,7 +261,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _owner(resumes.AsksAgain, "asks-again", "one cause has the platform start the job twice", "requeue"),
     _owner(
-        partial(Gang, speakers=resumes.HearsTheDead),
+        partial(Gang, agents=resumes.HearsTheDead),
         "hears-the-dead",
         "an agent of the run before speaks for its node",
         "seats",

@@ -129,7 +129,7 @@ class Seating:
 
     def placed(self, gang: Gang) -> None:
         """Check which ranks each node got in a new attempt."""
-        line, before, plan = gang.trial.roster.nodes, self.line, self.world.plan.spec.nodes
+        line, before, plan = gang.attempt_state.roster.nodes, self.line, self.world.plan.spec.nodes
         self.line = line
         if not self.joining:
             return
@@ -138,9 +138,9 @@ class Seating:
         if not plan.least <= len(line) <= plan.most:
             raise Violation("size", f"{len(line)} nodes take part; allowed are {plan.least} to {plan.most}")
         for node in line:
-            if (count := sum(1 for _ in gang.trial.roster.on(node))) != self.slots[node]:
+            if (count := sum(1 for _ in gang.attempt_state.roster.on(node))) != self.slots[node]:
                 raise Violation("size", f"{node} has {count} workers, and {self.slots[node]} slots")
-        usable = {node for node in gang.trial.asked & set(gang.here()) if self._is_fit(gang, node)}
+        usable = {node for node in gang.attempt_state.asked & set(gang.here()) if self._is_fit(gang, node)}
         if len(line) < plan.most and (idle := usable - set(line)):
             raise Violation("size", f"{len(line)} of {plan.most} nodes take part, and {sorted(idle)} stay idle")
         if before:
@@ -168,8 +168,8 @@ class Seating:
         self._peers(gang, command)
         if not self.joining:
             return
-        first, meeting = gang.trial.roster.nodes[0], command.meeting
-        number = 1000 * command.attempt + gang.trial.round
+        first, meeting = gang.attempt_state.roster.nodes[0], command.meeting
+        number = 1000 * command.attempt + gang.attempt_state.round
         if meeting is None or (meeting.address, meeting.port) != (first, number):
             raise Violation("meeting", f"attempt {command.attempt} meets at {meeting}, and rank 0 is on {first}")
 
@@ -178,7 +178,7 @@ class Seating:
         if not any(role.ports for role in roles) or (peers is not None and peers is self._looked_at):
             return
         self._looked_at = peers
-        seats, nodes = gang.trial.roster.seats, gang.trial.roster.nodes
+        seats, nodes = gang.attempt_state.roster.seats, gang.attempt_state.roster.nodes
         if peers is None or peers.tasks.keys() != {seat.role for seat in seats} or len(peers.hosts) != len(nodes):
             raise Violation("ports", f"attempt {command.attempt} does not tell where all of its tasks are: {peers}")
         for seat, task in zip(seats, tasks_of(peers), strict=True):

@@ -105,20 +105,20 @@ class State:
 
 def owner_key(owner: Owner) -> Any:
     gang = owner.gang
-    trial = gang.trial
+    attempt_state = gang.attempt_state
     return (
         gang.phase,
         gang.attempt,
         gang.highest,
         gang.term,
-        frozenset(gang.speakers.unheard),
-        trial.sent,
-        tuple(known.state for known in trial.roster.members.values()),
-        frozenset(gang.speakers.stopped.items()),
-        frozenset(gang.speakers.boots.items()),
-        frozenset(gang.speakers.busy.items()),
+        frozenset(gang.agents.unheard),
+        attempt_state.sent,
+        tuple(known.state for known in attempt_state.roster.members.values()),
+        frozenset(gang.agents.stopped.items()),
+        frozenset(gang.agents.boots.items()),
+        frozenset(gang.agents.busy.items()),
         frozenset(gang.absent),
-        frozenset(trial.fenced),
+        frozenset(attempt_state.fenced),
         frozenset((node, said.boot, said.sent) for node, said in owner.said.items()),
         len(gang.records),
     )
@@ -137,7 +137,7 @@ def side_key(side: Side) -> Any:
         agent.stopped,
         agent.floor,
         agent.lease.until > side.now,
-        tuple((rank, hand.state) for rank, hand in agent.crew.hands.items()),
+        tuple((rank, hand.state) for rank, hand in agent.workers.slots.items()),
         agent.remembered,
         agent.stopping.intended,
         agent.stopping.killed,

@@ -145,7 +145,7 @@ class OwnerHost:
 
     def report(self, report: Report) -> None:
         """Let the owner handle a report that arrives."""
-        if not self.alive or (self.world.plan.joins and report.boot > self.gang.speakers.boots.get(report.node, 0)):
+        if not self.alive or (self.world.plan.joins and report.boot > self.gang.agents.boots.get(report.node, 0)):
             return  # the owner has not admitted the agent
         self.witness.heard(report.node, report.boot, report.attempt)
         event = self.owner.hear(report, self.world.now)

@@ -154,7 +154,7 @@ class Witness:
             raise Violation("I6", f"phase {gang.phase} of attempt {gang.attempt} has no timer")
         if isinstance(event, ev.AgentReported) and before in LIVE:
             self._first_word(gang, event.report)
-        elif isinstance(event, ev.NodeSilent | ev.NodeFenced) and not gang.speakers.speaks(event.node, event.boot):
+        elif isinstance(event, ev.NodeSilent | ev.NodeFenced) and not gang.agents.speaks(event.node, event.boot):
             raise Violation("boot", f"{event.node} is judged as of boot {event.boot}, and it is another's turn")
 
     def _new_attempt(self, gang: Gang, before: int) -> None:
@@ -180,7 +180,7 @@ class Witness:
             self.moves.add(edge)
         truth = self.truth(attempt)
         if after is Phase.PREPARING:
-            truth.size = len(gang.trial.roster.seats)
+            truth.size = len(gang.attempt_state.roster.seats)
             self.seating.placed(gang)
         if after is Phase.RUNNING and len(truth.up) < truth.size:
             late = sorted(set(range(truth.size)) - truth.up)
@@ -190,13 +190,13 @@ class Witness:
             truth.stopped_at = now
             if again:
                 pass  # the owner has forgotten its stop, but the agents have not
-            elif gang.trial.completed:
+            elif gang.attempt_state.completed:
                 self._complete(gang)
             else:
                 self._justified(gang, before, entered)
 
     def _complete(self, gang: Gang) -> None:
-        deaths, ranks = self.truth(gang.attempt).deaths, gang.trial.roster.members
+        deaths, ranks = self.truth(gang.attempt).deaths, gang.attempt_state.roster.members
         if any(role.completion.min_succeeded is not None for role in gang.spec.roles):
             return
         if failed := [rank for rank in ranks if deaths.get(rank, "done") not in ("done", "own", "peer")]:
@@ -204,37 +204,37 @@ class Witness:
 
     def _justified(self, gang: Gang, before: Phase, entered: float) -> None:
         """Check I2 and I11: only a real trouble, the gang's own timers or a request may end an attempt."""
-        trial, truth, attempt, now = gang.trial, self.truth(gang.attempt), gang.attempt, self.world.now
+        attempt_state, truth, attempt, now = gang.attempt_state, self.truth(gang.attempt), gang.attempt, self.world.now
         timers = gang.spec.timers
         why: list[str] = []
-        if trial.stop is not None:
-            if any(request.reason == trial.stop.reason for request in self.requests):
+        if attempt_state.stop is not None:
+            if any(request.reason == attempt_state.stop.reason for request in self.requests):
                 return
-            if trial.stop.source is StopSource.TIME_LIMIT and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
+            if attempt_state.stop.source is StopSource.TIME_LIMIT and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
                 return
-            if trial.stop.source is StopSource.PLATFORM and trial.resumed and self.runs == gang.run:
+            if attempt_state.stop.source is StopSource.PLATFORM and attempt_state.resumed and self.runs == gang.run:
                 return
-            if trial.stop.source is StopSource.GROWTH and set(gang.here()) - set(trial.roster.nodes):
+            if attempt_state.stop.source is StopSource.GROWTH and set(gang.here()) - set(attempt_state.roster.nodes):
                 return
-            if trial.stop.source is StopSource.SUPERVISOR and self.tail_lost:
+            if attempt_state.stop.source is StopSource.SUPERVISOR and self.tail_lost:
                 return
-            if trial.stop.source is StopSource.JOURNAL and now - entered >= timers.owner_wait_s - HAIR:
+            if attempt_state.stop.source is StopSource.JOURNAL and now - entered >= timers.owner_wait_s - HAIR:
                 return
             why.append("a stop request that was not made")
-        if trial.hang is not None:
+        if attempt_state.hang is not None:
             if any(what == "hang" for _, what, _, _ in truth.ills):
                 return
             why.append("a hang that is none")
-        if trial.deadline:
-            limit = timers.prepare_s if trial.deadline is Deadline.PREPARE else timers.start_s
+        if attempt_state.deadline:
+            limit = timers.prepare_s if attempt_state.deadline is Deadline.PREPARE else timers.start_s
             if now - entered >= limit - HAIR:
                 return
-            why.append(f"its {trial.deadline} deadline after {now - entered:.3f} s instead of {limit:g} s")
-        for node in trial.lost:
+            why.append(f"its {attempt_state.deadline} deadline after {now - entered:.3f} s instead of {limit:g} s")
+        for node in attempt_state.lost:
             if self._lost(node, attempt):
                 return
             why.append(f"the loss of {node}, which was heard {now - self.last_heard.get(node, 0.0):.3f} s ago")
-        for known in gang.trial.roster.failed():
+        for known in gang.attempt_state.roster.failed():
             rank = known.seat.rank
             if truth.deaths.get(rank) in ("own", "peer"):
                 return
@@ -274,8 +274,8 @@ class Witness:
                 if taken := {seat.node, seat.device} & self.avoided:
                     raise Violation("avoid", f"attempt {command.attempt} is placed on {', '.join(sorted(taken))}")
         elif isinstance(command, Go):
-            if gang.phase in LIVE and gang.trial.roster.verdict(gang.spec) is False:
-                known = gang.trial.roster.failed()[0]
+            if gang.phase in LIVE and gang.attempt_state.roster.verdict(gang.spec) is False:
+                known = gang.attempt_state.roster.failed()[0]
                 if known.start_failed:
                     raise Violation("I3", f"GO of attempt {command.attempt} after {known.fate}")
             if len(self.truth(command.attempt).prepared) < self.truth(command.attempt).size:

@@ -41,10 +41,10 @@ class Platform(Play):
         """Its power is lost; the others of its attempt are stopped, and the end is decided."""
         self.tell(ev.NodeSilent(node=node, boot=boot, silent_s=6.0))
         self.tell(ev.NodeFenced(node=node, boot=boot))
-        for other in self.gang.trial.roster.nodes:
+        for other in self.gang.attempt_state.roster.nodes:
             if other != node:
                 self.report(other, stopped=self.gang.attempt, boot=boot)
-        if not self.gang.trial.collecting:
+        if not self.gang.attempt_state.collecting:
             self.wait(1.5)
         self.collect()
         self.wait(0.0)
@@ -56,7 +56,7 @@ class Platform(Play):
 
     def report(self, node: str, *given: Any, **changes: Any) -> Any:
         """By the agent that speaks for the node now."""
-        return super().report(node, *given, **{"boot": self.gang.speakers.boots.get(node, 1), **changes})
+        return super().report(node, *given, **{"boot": self.gang.agents.boots.get(node, 1), **changes})
 
     @property
     def requeues(self) -> list[Requeue]:

@@ -51,7 +51,7 @@ def succeed(play: Play) -> RunHooks:
 def ok(play: Play, node: str) -> Any:
     from gang_play import died
 
-    [known] = play.gang.trial.roster.on(node)
+    [known] = play.gang.attempt_state.roster.on(node)
     return died(known.seat.rank, exit_code=0, node=node, attempt=play.gang.attempt)
 
 
@@ -113,7 +113,7 @@ def test_an_answer_of_another_attempt_decides_nothing() -> None:
     succeed(play)
     play.tell(ev.HooksFinished(attempt=2, failures=(FAILED,)))
     assert play.at(Phase.DRAINING)
-    assert play.gang.trial.hooks is not None
+    assert play.gang.attempt_state.hooks is not None
     play.verify()
 
 

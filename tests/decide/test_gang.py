@@ -336,7 +336,7 @@ def test_deadlines_name_who_was_late(play: Play, phase: Phase, limit: float, wha
     play.report("a", MemberState.UP if phase is Phase.STARTING else MemberState.PREPARED)
     play.wait(limit)
     assert play.at(Phase.DRAINING)
-    assert (play.gang.trial.deadline, play.gang.trial.late) == (what, (1,))
+    assert (play.gang.attempt_state.deadline, play.gang.attempt_state.late) == (what, (1,))
     play.drain()
     assert play.records[0].report.phrase == "GangStartTimeout"
 
@@ -663,7 +663,7 @@ def test_each_part_of_an_attempt_is_told_and_they_add_up(play: Play) -> None:
     play.wait(4.0)
     play.stopped()
     drained = play.now
-    known = play.gang.trial.evidence(Phase.DRAINING, "j").workers
+    known = play.gang.attempt_state.evidence(Phase.DRAINING, "j").workers
     workers = (replace(one, first_output_at=go + 9.0 - one.rank) for one in known)
     play.collect(explaining_s=0.5, workers=tuple(workers))
     (record,) = play.records

@@ -66,7 +66,7 @@ def test_a_full_disk_leaves_its_node_out_and_the_attempt_goes_on(play: Play) -> 
     play.check(CheckState.FAIL, avoid=("a",), failure=missed("DiskFull", here=True))
     assert play.at(Phase.CHECKING) and play.gang.attempt == 1 and not play.gang.records
     play.check()
-    assert play.at(Phase.PREPARING) and "a" not in play.gang.trial.roster.nodes
+    assert play.at(Phase.PREPARING) and "a" not in play.gang.attempt_state.roster.nodes
 
 
 def test_a_full_disk_without_another_node_is_the_end_and_the_storages(play: Play) -> None:

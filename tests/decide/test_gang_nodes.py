@@ -57,10 +57,10 @@ class NodesPlay(Play):
             self.tell(ev.NodeFenced(node=name, boot=1))
 
     def drained(self, *lost: str) -> None:
-        for name in self.gang.trial.roster.nodes:
+        for name in self.gang.attempt_state.roster.nodes:
             if name not in lost:
                 self.report(name, stopped=self.gang.attempt)
-        if not self.gang.trial.collecting:
+        if not self.gang.attempt_state.collecting:
             self.wait(1.5)
         self.collect()
         self.wait(0.0)
@@ -68,7 +68,7 @@ class NodesPlay(Play):
     @property
     def line(self) -> list[str]:
         """The node of each rank."""
-        return [seat.node for seat in self.gang.trial.roster.seats]
+        return [seat.node for seat in self.gang.attempt_state.roster.seats]
 
     def again(self) -> None:
         """A worker dies, and the next attempt is due."""
@@ -425,7 +425,7 @@ def test_workers_of_a_node_that_is_fenced_hold_no_attempt_up(play: NodesPlay) ->
     play.tell(ev.NodeLeft(node="c", boot=1, reason="its platform has ended it", fenced=True))
     play.drained("c")
     play.to(Phase.PREPARING)
-    assert play.gang.trial.sent
+    assert play.gang.attempt_state.sent
 
 
 def test_an_agent_that_started_anew_keeps_its_seat_and_costs_nothing(play: NodesPlay) -> None:
@@ -629,7 +629,7 @@ def test_an_owner_that_is_back_waits_a_lease_for_nodes_that_it_may_have_forgotte
     assert not play.prepares
     play.wait(play.gang.lease_s())
     assert set(play.commands(Prepare)) <= {"a", "b", "c"}
-    assert play.gang.trial.sent
+    assert play.gang.attempt_state.sent
 
 
 def test_a_node_that_joins_while_a_forgotten_attempt_drains_is_stopped_too(play: NodesPlay) -> None:
@@ -693,7 +693,7 @@ def test_a_node_with_more_devices_than_workers_may_lose_one(play: NodesPlay) -> 
     play.check(CheckState.FAIL, avoid=("b/gpu0",), failure=CheckFailure(check="gpu", message="hot"))
     play.to(Phase.PREPARING)
     assert play.line == ["a", "b"]
-    assert [seat.device for seat in play.gang.trial.roster.seats] == ["gpu0", "gpu1"]
+    assert [seat.device for seat in play.gang.attempt_state.roster.seats] == ["gpu0", "gpu1"]
 
 
 def test_an_owner_that_was_away_gives_the_nodes_a_lease_to_say_hello(play: NodesPlay) -> None:

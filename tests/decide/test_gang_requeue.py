@@ -246,7 +246,7 @@ def test_a_lost_node_after_progress_moves_the_job_without_a_restart(play: Platfo
         play.tell(ev.NodeSilent(node="b", boot=run, silent_s=6.0))
         play.tell(ev.NodeFenced(node="b", boot=run))
         play.report("a", stopped=play.gang.attempt, boot=run)
-        if not play.gang.trial.collecting:
+        if not play.gang.attempt_state.collecting:
             play.wait(1.5)
         play.collect(checkpoints=SAVED)
         play.wait(0.0)
@@ -393,7 +393,7 @@ def test_a_job_on_one_node_goes_on_on_another(play: Platform) -> None:
     play.to(Phase.RUNNING)
     play.resume(nodes=(NodeInfo(name="c", slots=2),))
     play.to(Phase.RUNNING)
-    assert {seat.node for seat in play.gang.trial.roster.seats} == {"c"}
+    assert {seat.node for seat in play.gang.attempt_state.roster.seats} == {"c"}
 
 
 def test_possible_is_not_the_default() -> None:

@@ -55,5 +55,5 @@ def test_the_view_has_the_ranks_and_stays_as_it_was(submitted_play: Play) -> Non
 def test_of_thousands_a_few_are_named(submitted_play: Play) -> None:
     submitted_play.to(Phase.RUNNING)
     nodes = tuple(f"n{index}" for index in range(1000))
-    text = waits_for(Phase.DRAINING, submitted_play.gang.trial, undrained=nodes, unheard=frozenset(), due=0.0)
+    text = waits_for(Phase.DRAINING, submitted_play.gang.attempt_state, undrained=nodes, unheard=frozenset(), due=0.0)
     assert text == "the last process on n0, n1, n2, n3, n4, n5, n6, n7 and 992 more"

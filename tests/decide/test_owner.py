@@ -122,7 +122,7 @@ def test_a_death_is_dated_by_the_fastest_report_of_its_node_heartbeats_included(
     host.now += 3.0
     clock = died_at - BEHIND
     host.hear("b", MemberState.FAILED, late_s=host.now + 0.01 - died_at, exit=died_by_clock("b", clock))
-    known = host.owner.gang.trial.roster.members[1].exit
+    known = host.owner.gang.attempt_state.roster.members[1].exit
     assert known is not None
     assert known.ended_at == pytest.approx(died_at, abs=0.1)
     assert known.started_at == pytest.approx(died_at - 4.0, abs=0.1), "the start of it is on the owner's clock too"
@@ -186,7 +186,7 @@ def test_a_node_that_was_lost_while_the_owner_was_away_is_fenced(host: Host) -> 
     host.hear("b", MemberState.STOPPED, stopped=1)
     host.sleep_until(host.now + 40.0)
     assert any(isinstance(action, CollectEvidence) for action in host.out)
-    assert not host.owner.gang.trial.unkillable
+    assert not host.owner.gang.attempt_state.unkillable
 
 
 # ------------------------------------------------------------------------------------------ a journal without its tail

@@ -40,12 +40,12 @@ def test_each_phase_can_be_reached() -> None:
 def test_a_move_that_the_table_lacks_is_refused_and_changes_nothing(move: Move) -> None:
     phase, trigger = move
     gang = gang_in(phase)
-    before = (gang.phase, gang.entered_at, gang.story(), dict(gang.trial.parts))
+    before = (gang.phase, gang.entered_at, gang.story(), dict(gang.attempt_state.parts))
     with pytest.raises(InvalidTransition) as raised:
         gang.move(trigger, 100.0, "by mistake")
     assert (raised.value.phase, raised.value.trigger) == (phase, trigger)
     assert raised.value.story == tuple(gang.story())
-    assert (gang.phase, gang.entered_at, gang.story(), dict(gang.trial.parts)) == before
+    assert (gang.phase, gang.entered_at, gang.story(), dict(gang.attempt_state.parts)) == before
 
 
 @pytest.mark.parametrize("move", TABLE, ids=str)

@@ -79,14 +79,14 @@ class Story(Play):
         """A worker ends by itself, with these words as the end of its stderr."""
         self.logs[rank] = words
         order = how.pop("order", len(self.logs))
-        role = self.gang.trial.roster.members[rank].seat.role
+        role = self.gang.attempt_state.roster.members[rank].seat.role
         self.crash(rank, role=role, order=order, last_words=words[-8192:], **how)
 
     def explained(self, **known: Any) -> None:
         """What is left is stopped, and the evidence is collected: the logs that were written, and `known`."""
         if not self.at(Phase.DRAINING):
             self.wait(TIMERS.peer_wait_s)
-        for node in self.gang.trial.roster.nodes:
+        for node in self.gang.attempt_state.roster.nodes:
             self._stopped(node)
         if not any(isinstance(action, CollectEvidence) for action in self.out):
             self.wait(TIMERS.settle_s)
@@ -122,11 +122,11 @@ class Story(Play):
 
     def succeeds(self, seconds: float = 300.0) -> None:
         self.run(seconds)
-        for rank, member in self.gang.trial.roster.members.items():
+        for rank, member in self.gang.attempt_state.roster.members.items():
             node = member.seat.node
             done = died(rank, exit_code=0, node=node, attempt=self.gang.attempt, order=rank)
             self.report(node, MemberState.DONE, exit=done)
-        for node in self.gang.trial.roster.nodes:
+        for node in self.gang.attempt_state.roster.nodes:
             self._stopped(node)
         self.collect()
 

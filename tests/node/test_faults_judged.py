@@ -300,7 +300,7 @@ def test_all_leave_well_in_a_drain_and_the_job_goes_on() -> None:
         Stop(attempt=1, reason="reset", grace_s=30.0, save_s=30.0, term=1)
     ]
     owner.handle(ev.AgentReported(report=members_report(2, MemberState.DONE, 6.0, stopped=1)), 6.0)
-    evidence = owner.trial.evidence(Phase.DRAINING, "j")
+    evidence = owner.attempt_state.evidence(Phase.DRAINING, "j")
     owner.handle(ev.EvidenceCollected(attempt=1, evidence=evidence), 7.0)
     owner.handle(ev.Tick(), 7.0)
     (record,) = owner.records
@@ -324,7 +324,7 @@ def test_a_person_stops_a_job_that_drains_for_a_fault() -> None:
     actions = owner.handle(ev.StopRequested(request=request), 6.0)
     assert [a.command.save_s for a in actions if hasattr(a, "command") and isinstance(a.command, Stop)] == [0.0]
     owner.handle(ev.AgentReported(report=members_report(2, MemberState.DONE, 6.5, stopped=1)), 6.5)
-    owner.handle(ev.EvidenceCollected(attempt=1, evidence=owner.trial.evidence(Phase.DRAINING, "j")), 7.0)
+    owner.handle(ev.EvidenceCollected(attempt=1, evidence=owner.attempt_state.evidence(Phase.DRAINING, "j")), 7.0)
     owner.handle(ev.Tick(), 7.0)
     assert owner.report is not None
     assert owner.report.report.phrase == "StoppedByOperator"
@@ -338,7 +338,7 @@ def test_a_fault_of_a_device_that_the_job_has_left_does_not_stop_it() -> None:
     )
     owner.handle(stays, 5.0)
     assert owner.phase is Phase.RUNNING
-    assert owner.trial.faults == []
+    assert owner.attempt_state.faults == []
     assert owner.avoid == {"gpu3"}
 
 

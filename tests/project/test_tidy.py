@@ -505,7 +505,7 @@ def _reaches_in(path: Path) -> Iterator[str]:
                 owner = ""
             case _:
                 continue
-        if name == "trial" or (owner in ("gang", "_gang") and name not in _OF_A_GANG):
+        if name == "attempt_state" or (owner in ("gang", "_gang") and name not in _OF_A_GANG):
             yield f"line {node.lineno}: {owner}.{name}"
 
 
@@ -518,7 +518,7 @@ def test_nothing_outside_reaches_into_the_gang() -> None:
 #: The states of a job and of an attempt, each with the one file that writes its fields.
 STATES = {"GangState": SRC / "decide" / "job_state.py", "AttemptState": SRC / "decide" / "attempt_state.py"}
 #: Names under which other files hold one of them.
-HOLD_A_STATE = frozenset({"gang", "_gang", "trial", "_trial"})
+HOLD_A_STATE = frozenset({"gang", "_gang", "attempt_state", "_attempt_state"})
 MUTATORS = frozenset({
     "append", "add", "pop", "popitem", "clear", "update", "discard", "remove", "extend", "insert", "setdefault",
     "sort", "reverse", "difference_update", "intersection_update", "symmetric_difference_update",
@@ -591,13 +591,13 @@ def test_only_its_own_file_writes_the_state_of_a_job_or_an_attempt() -> None:
     "line",
     [
         "x = gang.phase = 1",
-        "self._gang.trial.stop = None",
-        "a, gang.trial.found = 1, 2",
-        "trial.ports['a'] = 1",
+        "self._gang.attempt_state.stop = None",
+        "a, gang.attempt_state.found = 1, 2",
+        "attempt_state.ports['a'] = 1",
         "gang.records.append(1)",
         "del self.gang.absent['a']",
         "gang.highest += 1",
-        "trial._said",
+        "attempt_state._said",
         "class Other(Gang):\n    def f(self):\n        self.due = 1",
     ],
 )

@@ -13,28 +13,28 @@ from holdfast.wire.node_messages import PROTOCOL, Foreign, Refused, Welcome
 from wire_ends import hello
 
 TWO_OR_MORE = job_spec(nodes=NodePlan(least=2, most=4))
-HOUSE = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", spec=TWO_OR_MORE, term=3)
+CONTEXT = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", spec=TWO_OR_MORE, term=3)
 
 
 def node_info(**more: Any) -> NodeInfo:
     return NodeInfo(**{"name": "n", "slots": 1, **more})
 
 
-def lodger(agent: str, name: str, **more: Any) -> KnownAgent:
+def agent(agent: str, name: str, **more: Any) -> KnownAgent:
     return KnownAgent(**{"agent": agent, "boot": 1, "name": name, "address": "10.0.0.5", **more})
 
 
 def admit_answer(
-    *lodgers: KnownAgent, house: AdmissionContext = HOUSE, lost: str = "", **more: Any
+    *admitted: KnownAgent, context: AdmissionContext = CONTEXT, lost: str = "", **more: Any
 ) -> Welcome | Refused:
     known = KnownAgents()
-    for each in lodgers:
+    for each in admitted:
         known.put(each)
-    return admit(hello(**{"plan": TWO_OR_MORE.nodes, **more}), "10.0.0.7", house, known, lambda name: name != lost)
+    return admit(hello(**{"plan": TWO_OR_MORE.nodes, **more}), "10.0.0.7", context, known, lambda name: name != lost)
 
 
-def admitted_name(*lodgers: KnownAgent, **more: Any) -> str:
-    said = admit_answer(*lodgers, **more)
+def admitted_name(*admitted: KnownAgent, **more: Any) -> str:
+    said = admit_answer(*admitted, **more)
     assert isinstance(said, Welcome), said
     return said.node
 
@@ -61,7 +61,7 @@ def test_what_differs_is_named_with_both_values(said: dict[str, Any], words: lis
 
 
 def test_a_hello_of_another_version_that_cannot_be_read_is_refused_with_both() -> None:
-    refused = admit(Foreign(protocol=7, version="3.0"), "10.0.0.7", HOUSE, KnownAgents(), lambda name: True)
+    refused = admit(Foreign(protocol=7, version="3.0"), "10.0.0.7", CONTEXT, KnownAgents(), lambda name: True)
     assert isinstance(refused, Refused)
     assert "holdfast 3.0 (protocol 7)" in refused.reason and "holdfast-run==1.0" in refused.hint
 
@@ -71,45 +71,45 @@ def test_waits_and_spares_are_the_owners_and_may_differ() -> None:
 
 
 def test_a_rank_that_another_live_node_has_is_refused() -> None:
-    other = lodger("a2", "m", node_rank=1)
+    other = agent("a2", "m", node_rank=1)
     refused = admit_answer(other, node=node_info(node_rank=1))
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.code) == ("--node-rank 1 is taken by node m", 2)
     assert isinstance(admit_answer(other, lost="m", node=node_info(node_rank=1)), Welcome)
-    assert isinstance(admit_answer(lodger("a1", "n", node_rank=1), node=node_info(node_rank=1)), Welcome)
+    assert isinstance(admit_answer(agent("a1", "n", node_rank=1), node=node_info(node_rank=1)), Welcome)
 
 
 def test_names_are_made_unique_with_the_address_and_then_by_counting() -> None:
-    one, two = lodger("a2", "n"), lodger("a3", "n@10.0.0.7", address="10.0.0.7")
+    one, two = agent("a2", "n"), agent("a3", "n@10.0.0.7", address="10.0.0.7")
     assert admitted_name(one) == "n@10.0.0.7"
     assert admitted_name(one, two) == "n@10.0.0.7#2"
 
 
 def test_an_agent_that_comes_back_has_its_name_again() -> None:
-    assert admitted_name(lodger("a2", "n"), lodger("a1", "n@10.0.0.7"), boot=2) == "n@10.0.0.7"
+    assert admitted_name(agent("a2", "n"), agent("a1", "n@10.0.0.7"), boot=2) == "n@10.0.0.7"
 
 
 def test_a_machine_that_was_started_anew_has_its_name_again() -> None:
-    before = lodger("a2", "n", address="10.0.0.7")
+    before = agent("a2", "n", address="10.0.0.7")
     assert admitted_name(before, lost="n") == "n"
     assert admitted_name(before) == "n@10.0.0.7", "the one of before is still there: two runs on one machine"
-    assert admitted_name(lodger("a2", "n"), lost="n") == "n@10.0.0.7", "another machine of that name may come back"
+    assert admitted_name(agent("a2", "n"), lost="n") == "n@10.0.0.7", "another machine of that name may come back"
 
 
 def test_an_agent_of_before_is_refused() -> None:
-    refused = admit_answer(lodger("a1", "n", boot=3), boot=2)
+    refused = admit_answer(agent("a1", "n", boot=3), boot=2)
     assert isinstance(refused, Refused)
     assert "newer agent of n" in refused.reason
 
 
 def test_a_node_with_fewer_devices_than_its_workers_need_is_refused() -> None:
     role = Role(name="worker", count=4, command=("x",), resources=Resources(devices=2))
-    house = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", term=1,
+    context = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", term=1,
                   spec=JobSpec(name="j", roles=(role,), nodes=TWO_OR_MORE.nodes))  # fmt: skip
-    refused = admit_answer(house=house, node=node_info(slots=4, devices=("gpu0", "gpu1", "gpu2")))
+    refused = admit_answer(context=context, node=node_info(slots=4, devices=("gpu0", "gpu1", "gpu2")))
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.code) == ("this node has 3 devices, and its 4 workers need 8 (2 each)", 252)
-    assert isinstance(admit_answer(house=house, node=node_info(slots=1, devices=("gpu0", "gpu1"))), Welcome)
+    assert isinstance(admit_answer(context=context, node=node_info(slots=1, devices=("gpu0", "gpu1"))), Welcome)
 
 
 def test_a_second_node_that_means_to_host_the_owner_is_refused() -> None:

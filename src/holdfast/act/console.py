@@ -129,9 +129,9 @@ class Console:
         self.owner = None
 
     def put(
-        self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
+        self, writer: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """Write the next bytes (`pieces`) of a stream (`voice`). `source_bytes`: the number of bytes from the worker,
+        """Write the next bytes (`pieces`) of a stream (`writer`). `source_bytes`: the number of bytes from the worker,
         without prefixes. `unfinished`: the last line has no newline yet.
         """
         if self.closed:
@@ -140,21 +140,21 @@ class Console:
         if self._choked and self._silent:
             if not self.left_out:
                 self._notes.append(self._complaint())
-            self.left_out[voice.path] = self.left_out.get(voice.path, 0) + source_bytes
+            self.left_out[writer.path] = self.left_out.get(writer.path, 0) + source_bytes
             self.dropped_bytes += source_bytes
             return
-        self.owner = voice if unfinished else None
+        self.owner = writer if unfinished else None
         self._send(pieces, now)
 
-    def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Record that the stream `voice` has an unfinished line. `tick` shows the line if it does not end within
+    def hold(self, writer: ConsoleStream, now: float) -> None:
+        """Record that the stream `writer` has an unfinished line. `tick` shows the line if it does not end within
         `HOLD_S`.
         """
-        self._held.setdefault(voice, now)
+        self._held.setdefault(writer, now)
 
-    def unhold(self, voice: ConsoleStream) -> None:
-        """Record that the stream `voice` has no unfinished line any more, because the line has ended or is shown."""
-        self._held.pop(voice, None)
+    def unhold(self, writer: ConsoleStream) -> None:
+        """Record that the stream `writer` has no unfinished line any more, because the line has ended or is shown."""
+        self._held.pop(writer, None)
 
     def next_wake(self) -> float | None:
         """Return when `tick` is due, in seconds on the caller's clock; None if nothing is due."""

@@ -50,21 +50,21 @@ class ConsoleScreen(Protocol):
         ...
 
     def put(
-        self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
+        self, writer: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """Write the next bytes (`pieces`) of a stream (`voice`). `source_bytes`: the number of bytes from the worker,
+        """Write the next bytes (`pieces`) of a stream (`writer`). `source_bytes`: the number of bytes from the worker,
         without prefixes. `unfinished`: the last line has no newline yet.
         """
         ...
 
-    def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Record that the stream `voice` has an unfinished line. The console shows the line if it does not end in
+    def hold(self, writer: ConsoleStream, now: float) -> None:
+        """Record that the stream `writer` has an unfinished line. The console shows the line if it does not end in
         time.
         """
         ...
 
-    def unhold(self, voice: ConsoleStream) -> None:
-        """Record that the stream `voice` has no unfinished line any more, because the line has ended or is shown."""
+    def unhold(self, writer: ConsoleStream) -> None:
+        """Record that the stream `writer` has no unfinished line any more, because the line has ended or is shown."""
         ...
 
 

@@ -150,13 +150,13 @@ def _entry(home: Path, job: str) -> list[str]:
     """
     from shlex import quote
 
-    from holdfast.record.job_directory import DOOR
+    from holdfast.record.job_directory import SSH_FOLDER
     from holdfast.record.state_directory import job_dir
     from holdfast.report.terminal_text import harmless
     from holdfast.safe_files import read_file
 
     directory = job_dir(home, job)
-    for config in (directory / DOOR / "config", *sorted(directory.glob(f"nodes/*/{DOOR}/config"))):
+    for config in (directory / SSH_FOLDER / "config", *sorted(directory.glob(f"nodes/*/{SSH_FOLDER}/config"))):
         try:
             text = read_file(config, _MOST_CONFIG_BYTES, cut=True).decode(errors="replace")
         except OSError:

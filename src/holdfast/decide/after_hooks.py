@@ -33,19 +33,19 @@ class AfterHooks:
 
     def begin(self, now: float) -> bool:
         """Send each node the request to run its hooks. Return False if the job has no hook to run now."""
-        gang, trial = self._gang, self._gang.trial
-        found, limit_s = trial.found, hooks_after_s(gang.spec.runtime)
-        if found is None or not limit_s or trial.resumed:
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        found, limit_s = attempt_state.found, hooks_after_s(gang.spec.runtime)
+        if found is None or not limit_s or attempt_state.resumed:
             return False
-        nodes = tuple(node for node in trial.nodes if self._can_answer(node))
+        nodes = tuple(node for node in attempt_state.nodes if self._can_answer(node))
         if not nodes:
             return False
-        if any(stop is not None and stop.grace_s == 0 for stop in (gang.stop, trial.stop)):
+        if any(stop is not None and stop.grace_s == 0 for stop in (gang.stop, attempt_state.stop)):
             gang.say(f"attempt {gang.attempt}: the stop leaves no time: no hook runs after it")
             return False
         report = found.report
-        succeeded = trial.completed and report.code == 0
-        stopped = gang.stop is not None and gang.stop is trial.stop
+        succeeded = attempt_state.completed and report.code == 0
+        stopped = gang.stop is not None and gang.stop is attempt_state.stop
         end = AttemptEnd(
             outcome=Outcome.SUCCEEDED if succeeded else Outcome.STOPPED if stopped else Outcome.FAILED,
             phrase=report.phrase,
@@ -53,7 +53,7 @@ class AfterHooks:
             reason=report.reason,
         )
         within_s = self._left(now)
-        trial.run_hooks(
+        attempt_state.run_hooks(
             RunHooks(attempt=gang.attempt, nodes=nodes, end=end, limit_s=limit_s, within_s=within_s, cause=gang.cause)
         )
         self._ask(now)
@@ -61,14 +61,14 @@ class AfterHooks:
 
     def finished(self, event: ev.HooksFinished, now: float) -> None:
         """Handle the results of the nodes' hooks. A failed hook makes a successful attempt fail."""
-        gang, trial = self._gang, self._gang.trial
-        if trial.hooks is None or trial.found is None or event.attempt != gang.attempt:
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        if attempt_state.hooks is None or attempt_state.found is None or event.attempt != gang.attempt:
             return
-        trial.run_hooks(None)
+        attempt_state.run_hooks(None)
         if event.unanswered:
             self._say_unanswered(event.unanswered)
-        if trial.completed and event.failures:
-            self._understand(replace(trial.found.evidence, beside=event.failures), now, True)
+        if attempt_state.completed and event.failures:
+            self._understand(replace(attempt_state.found.evidence, beside=event.failures), now, True)
             return
         for failure in event.failures:
             gang.say(f"attempt {gang.attempt}: {failure.sentence}")
@@ -76,35 +76,37 @@ class AfterHooks:
 
     def hurry(self, request: StopRequest, now: float) -> None:
         """Shorten the time limit of running hooks, because a stop was requested."""
-        trial, spec = self._gang.trial, self._gang.spec
-        if trial.hooks is None or not request.final:
+        attempt_state, spec = self._gang.attempt_state, self._gang.spec
+        if attempt_state.hooks is None or not request.final:
             return
-        trial.limit(request, now)
+        attempt_state.limit(request, now)
         grace_s = spec.timers.grace_s if request.grace_s is None else request.grace_s
-        within = [seconds for seconds in (grace_s, self._left(now), trial.hooks.within_s) if seconds is not None]
-        trial.run_hooks(replace(trial.hooks, within_s=min(within), stop=True))
+        within = [
+            seconds for seconds in (grace_s, self._left(now), attempt_state.hooks.within_s) if seconds is not None
+        ]
+        attempt_state.run_hooks(replace(attempt_state.hooks, within_s=min(within), stop=True))
         self._ask(now)
 
     def lose(self, node: str, now: float) -> None:
         """Stop waiting for the hooks of a lost node. The hooks cannot outlive the node."""
-        gang, trial = self._gang, self._gang.trial
-        if trial.hooks is None or node not in trial.hooks.nodes:
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        if attempt_state.hooks is None or node not in attempt_state.hooks.nodes:
             return
-        left = tuple(name for name in trial.hooks.nodes if name != node)
+        left = tuple(name for name in attempt_state.hooks.nodes if name != node)
         if left:
-            fewer = replace(trial.hooks, nodes=left)
-            trial.run_hooks(fewer)
+            fewer = replace(attempt_state.hooks, nodes=left)
+            attempt_state.run_hooks(fewer)
             gang.emit(fewer)
             return
-        trial.run_hooks(None)
+        attempt_state.run_hooks(None)
         gang.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
         """Go on to the decision, because the time limit is over. Some nodes sent no hook results."""
         gang = self._gang
-        assert gang.trial.hooks is not None, "the deadline is theirs"
-        self._say_unanswered(gang.trial.hooks.nodes)
-        gang.trial.run_hooks(None)
+        assert gang.attempt_state.hooks is not None, "the deadline is theirs"
+        self._say_unanswered(gang.attempt_state.hooks.nodes)
+        gang.attempt_state.run_hooks(None)
         gang.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
@@ -116,7 +118,7 @@ class AfterHooks:
         gang.say(f"attempt {gang.attempt}: no word of {', '.join(nodes)} about the hooks after the attempt")
 
     def _ask(self, now: float) -> None:
-        gang, order = self._gang, self._gang.trial.hooks
+        gang, order = self._gang, self._gang.attempt_state.hooks
         assert order is not None, "it is asked for"
         within_s = order.limit_s if order.within_s is None else min(order.limit_s, order.within_s)
         gang.arm(TimerKind.DEADLINE, now + within_s + ANSWER_S)
@@ -126,9 +128,9 @@ class AfterHooks:
         """Return the seconds until the platform kills all processes of the attempt; None if the platform has announced
         no such time.
         """
-        kill_by = self._gang.trial.kill_by
+        kill_by = self._gang.attempt_state.kill_by
         return None if kill_by is None else max(0.0, kill_by - now)
 
     def _can_answer(self, node: str) -> bool:
-        trial = self._gang.trial
-        return not (node in trial.lost or node in trial.fenced or node in trial.left)
+        attempt_state = self._gang.attempt_state
+        return not (node in attempt_state.lost or node in attempt_state.fenced or node in attempt_state.left)

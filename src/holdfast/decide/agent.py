@@ -134,7 +134,7 @@ class Agent:
     """One node's agent.
 
     `boot`: a number that rises with each start of the agent. `lease_s`: seconds; None: the owner and the agent share a
-    process, so the agent sends no heartbeats. `beat_s`: seconds between heartbeats. `lease`, `crew`, `stopping`: the
+    process, so the agent sends no heartbeats. `beat_s`: seconds between heartbeats. `lease`, `workers`, `stopping`: the
     classes of the agent's parts; tests replace them.
     """
 
@@ -146,7 +146,7 @@ class Agent:
         lease_s: float | None = None,
         beat_s: float = 5.0,
         lease: Callable[[float | None], Lease] = Lease,
-        crew: Callable[[], NodeWorkers] = NodeWorkers,
+        workers: Callable[[], NodeWorkers] = NodeWorkers,
         stopping: Callable[[], AgentStop] = AgentStop,
     ) -> None:
         self.node = node
@@ -161,7 +161,7 @@ class Agent:
         self.remembered = 0
         self.next_beat = float("-inf")
         self.lease = lease(lease_s)
-        self.crew = crew()
+        self.workers = workers()
         self.stopping = stopping()
         self._beat_s = beat_s
         self._out: list[Instruction] = []
@@ -198,15 +198,15 @@ class Agent:
         """Handle a fact about a process of this node, such as its exit."""
         match fact:
             case WorkerPrepared() if fact.attempt == self.attempt:
-                self.crew.prepared(fact.rank, warm=fact.warm)
+                self.workers.prepared(fact.rank, warm=fact.warm)
             case WorkerUp() if fact.attempt == self.attempt:
-                self.crew.become(fact.rank, MemberState.GOING, MemberState.UP)
+                self.workers.become(fact.rank, MemberState.GOING, MemberState.UP)
             case WorkerExited() if fact.exit.attempt == self.attempt:
                 self._exited(fact.exit, now)
             case WorkerStartFailed() if fact.attempt == self.attempt:
-                self.crew.failed_to_start(fact.rank, fact.reason, now, intended=self.stopping.intended)
+                self.workers.failed_to_start(fact.rank, fact.reason, now, intended=self.stopping.intended)
             case WorkersNotified() if fact.attempt == self.attempt:
-                self.crew.notified(fact.listening)
+                self.workers.notified(fact.listening)
                 if self.stopping.term_at is not None:
                     self.stopping.listening = {rank for rank in fact.listening if self.state(rank) in ALIVE}
                     self._look(now)
@@ -222,7 +222,7 @@ class Agent:
     def tick(self, now: float) -> list[Instruction]:
         """Act at `now`: the lease or a grace period has ended, or a heartbeat is due."""
         stopping = self.stopping
-        if self.lease.is_over(now) and not stopping.killed and self.crew.alive():
+        if self.lease.is_over(now) and not stopping.killed and self.workers.alive():
             self._end(f"no word from the owner for {self.lease.length_s:g} s: the lease is over", now)
         if stopping.term_at is not None and now >= stopping.term_at:
             self._terminate(now)
@@ -245,12 +245,12 @@ class Agent:
         wakes = [stopping.kill_at, stopping.term_at, stopping.again_at]
         if self.lease.length_s is not None:
             wakes.append(self.next_beat)
-            if self.crew.alive() and not stopping.killed:
+            if self.workers.alive() and not stopping.killed:
                 wakes.append(self.lease.until)
         return soonest(wakes)
 
     def state(self, rank: int) -> MemberState:
-        return self.crew.state(rank)
+        return self.workers.state(rank)
 
     # --------------------------------------------------------------------- handling the owner's commands
 
@@ -259,7 +259,7 @@ class Agent:
         if attempt < self.attempt or attempt <= max(self.floor, self.remembered) or self.lease.is_over(now):
             return
         if attempt > self.attempt:
-            if self.crew.alive() or (self.attempt > self.stopped and self.crew.hands):
+            if self.workers.alive() or (self.attempt > self.stopped and self.workers.slots):
                 # Only one attempt may run on a node, so end the old one first. The owner repeats PREPARE until the
                 # agent obeys it.
                 self._end(f"attempt {attempt} has begun", now)
@@ -268,21 +268,21 @@ class Agent:
             shape, meeting, peers = command.shape, command.meeting, command.peers
             for seat in command.seats:
                 if seat.node == self.node:
-                    self.crew.add(seat)
+                    self.workers.add(seat)
                     self._out.append(StartWorker(attempt=attempt, seat=seat, shape=shape, meeting=meeting, peers=peers))
 
     def _go(self, command: Go) -> None:
         if command.attempt != self.attempt or command.attempt <= max(self.floor, self.remembered):
             return
-        for rank in self.crew.hands:
-            if self.crew.become(rank, MemberState.PREPARED, MemberState.GOING):
+        for rank in self.workers.slots:
+            if self.workers.become(rank, MemberState.PREPARED, MemberState.GOING):
                 self._out.append(ReleaseWorker(attempt=self.attempt, rank=rank))
 
     def _stop(self, command: Stop, now: float) -> None:
         if command.attempt < self.attempt or command.attempt <= self.stopped:
             return
         self.remembered = max(self.remembered, command.attempt)
-        if self.attempt <= self.stopped or not self.crew.hands:
+        if self.attempt <= self.stopped or not self.workers.slots:
             # No process of the job runs on this node, so the attempt is stopped already.
             self._enter(max(command.attempt, self.attempt))
             self.stopped = self.attempt
@@ -333,7 +333,7 @@ class Agent:
 
     def _renew(self, ack: Ack, now: float) -> None:
         self.floor = max(self.floor, ack.floor)
-        if self.attempt <= self.floor and self.crew.alive():
+        if self.attempt <= self.floor and self.workers.alive():
             self._end(f"attempt {self.attempt} is over for the owner", now)
         self.lease.renew(ack, now)
 
@@ -342,14 +342,14 @@ class Agent:
     def _exited(self, ended: WorkerExit, now: float) -> None:
         if self.state(ended.rank) not in ALIVE:
             return
-        self.crew.exited(ended, now, intended=self.stopping.intended)
+        self.workers.exited(ended, now, intended=self.stopping.intended)
         self.stopping.has_left(ended.rank)
         self._look(now)
 
     def _reaped(self, attempt: int) -> None:
         if attempt != self.attempt or not self.stopping.intended:
             return
-        self.crew.reaped()
+        self.workers.reaped()
         self.stopped = max(self.stopped, attempt)
         self.stopping.reaped()
 
@@ -357,7 +357,7 @@ class Agent:
 
     def _enter(self, attempt: int) -> None:
         self.attempt = attempt
-        self.crew.reset()
+        self.workers.reset()
         self.stopping.reset()
 
     def _end(self, reason: str, now: float) -> None:
@@ -379,7 +379,7 @@ class Agent:
             attempt=self.attempt,
             stopped=self.stopped,
             sent=now,
-            members=self.crew.members(now),
+            members=self.workers.members(now),
             term=self.term,
         )
         self._out.append(SendReport(report=report))

@@ -92,7 +92,7 @@ class AgentRegistry:
         ended.
         """
         gang = self._gang
-        return self.stopped.get(node, 0) >= gang.highest or node in gang.trial.fenced
+        return self.stopped.get(node, 0) >= gang.highest or node in gang.attempt_state.fenced
 
     def forget(self, nodes: Iterable[str], until: float) -> None:
         """Forget the agents' reports from before the owner's restart. Each node counts as absent until its agent

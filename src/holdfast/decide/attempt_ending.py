@@ -126,7 +126,7 @@ class AttemptRecorder:
         """
         gang = self._gang
         if gang.stop is not None:
-            gang.trial.end_by(gang.stop)
+            gang.attempt_state.end_by(gang.stop)
         stop = gang.stop if gang.stop is not None and gang.stop.requeue else None
         free = stop is not None and is_free(stop.phrase, signs=())
         left = self.requeues(free=free) if elsewhere or stop is not None else None
@@ -145,17 +145,17 @@ class AttemptRecorder:
         """Record an attempt that ended before it had workers. `trigger`: the phase transition. `kind`, `reason`: the
         decision, and why.
         """
-        gang, trial = self._gang, self._gang.trial
-        report = explain(trial.evidence(Phase.CHECKING, gang.job_id), gang.catalogue)
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        report = explain(attempt_state.evidence(Phase.CHECKING, gang.job_id), gang.catalogue)
         gang.move(trigger, now, reason)
         record = AttemptRecord(
             attempt=gang.attempt,
-            started_at=trial.started_at,
+            started_at=attempt_state.started_at,
             ended_at=now,
             report=report,
             decision=Decision(kind=kind, reason=reason),
-            parts=dict(trial.parts),
-            checks=trial.checks,
+            parts=dict(attempt_state.parts),
+            checks=attempt_state.checks,
         )
         self.record(record)
         return report
@@ -213,7 +213,7 @@ class AttemptRecorder:
         names = {gang.node_of(name) for name in gang.avoid}
         # If all other nodes fell silent at once, the network link of the owner's node has failed. The next run then
         # avoids only the owner's node.
-        names |= {gang.trial.cut_off} if gang.trial.cut_off else set(gang.absent)
+        names |= {gang.attempt_state.cut_off} if gang.attempt_state.cut_off else set(gang.absent)
         without = tuple(sorted(name for name in names if name in gang.known))
         gang.emit(Requeue(run=gang.run, reason=reason, without=without, cause=gang.cause))
 
@@ -222,7 +222,7 @@ class AttemptRecorder:
         nodes that did not.
         """
         gang = self._gang
-        said = tuple(gang.trial.said)
+        said = tuple(gang.attempt_state.said)
         evidence = AttemptEvidence(
             deadline=Deadline.JOIN, muster=muster, phase=gang.phase, job=gang.job_id, platform=said
         )
@@ -251,13 +251,13 @@ _ORDER = (
 )  # fmt: skip
 
 
-def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
-    """Return the record of an attempt after its end is explained and the decision is made. `trial`: the attempt's
-    state; `found`: the explained end.
+def concluded(attempt_state: AttemptState, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
+    """Return the record of an attempt after its end is explained and the decision is made. `attempt_state`: the
+    attempt's state; `found`: the explained end.
     """
     return AttemptRecord(
-        attempt=trial.attempt,
-        started_at=trial.started_at,
+        attempt=attempt_state.attempt,
+        started_at=attempt_state.started_at,
         ended_at=now,
         report=found.report,
         decision=decision,
@@ -265,9 +265,9 @@ def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: f
         step=found.step,
         counts=found.counts,
         signs=found.signs,
-        checks=trial.checks,
-        workers=len(trial.roster.seats),
-        bound=bindings(trial.roster.seats),
+        checks=attempt_state.checks,
+        workers=len(attempt_state.roster.seats),
+        bound=bindings(attempt_state.roster.seats),
         tally=tally(found.evidence, found.report),
     )
 
@@ -316,15 +316,15 @@ def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Deci
     return Decision(kind=DecisionKind.REQUEUE, reason=f"{left.cost()}: {stop.reason}")
 
 
-def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> dict[str, float]:
+def time_spent(attempt_state: AttemptState, evidence: AttemptEvidence, now: float) -> dict[str, float]:
     """Return the seconds that the attempt spent in each phase. Some parts of phases are listed separately.
 
     The parts follow each other without a gap, from the end of the previous attempt. `backoff` is the pause before the
     attempt. `detection` is the time from the first sign of trouble to the stop, and is subtracted from its phases.
     `decision` is the time from the last exit to the decision, and is subtracted from `draining`. Only `first_output`
-    overlaps other parts: it counts from GO. `trial`: the attempt's state.
+    overlaps other parts: it counts from GO. `attempt_state`: the attempt's state.
     """
-    parts = dict(trial.parts)
+    parts = dict(attempt_state.parts)
 
     def take(name: str, sources: Sequence[str], seconds: float) -> None:
         left = max(seconds, 0.0)
@@ -336,30 +336,30 @@ def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> di
                 parts[source] -= taken
                 left -= taken
 
-    if trial.stop_asked_at is not None and not trial.completed:
-        first = min(_signs(trial, evidence), default=trial.stop_asked_at)
-        take("detection", ("running", "starting", "preparing"), trial.stop_asked_at - first)
-    if trial.drained_at is not None:
-        take("decision", ("draining",), now - trial.drained_at)
+    if attempt_state.stop_asked_at is not None and not attempt_state.completed:
+        first = min(_signs(attempt_state, evidence), default=attempt_state.stop_asked_at)
+        take("detection", ("running", "starting", "preparing"), attempt_state.stop_asked_at - first)
+    if attempt_state.drained_at is not None:
+        take("decision", ("draining",), now - attempt_state.drained_at)
     written = [w.first_output_at for w in evidence.workers if w.first_output_at is not None]
-    if written and trial.go_at is not None:
-        parts["first_output"] = max(0.0, min(written) - trial.go_at)
+    if written and attempt_state.go_at is not None:
+        parts["first_output"] = max(0.0, min(written) - attempt_state.go_at)
     return {name: parts[name] for name in sorted(parts, key=_ORDER.index)}
 
 
-def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
+def _signs(attempt_state: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
     """Yield the start time of each sign of trouble: a failed worker, a lost node, a hang, a fault that stopped the
-    attempt. `trial`: the attempt's state.
+    attempt. `attempt_state`: the attempt's state.
     """
     for worker in evidence.workers:
         ended = worker.exit
         if ended is not None and ended.ended_at is not None and not ended.after_stop and not ended.ok:
             yield ended.ended_at
-    if trial.stop_asked_at is not None:
-        yield from (trial.stop_asked_at - lost.silent_s for lost in trial.lost.values())
+    if attempt_state.stop_asked_at is not None:
+        yield from (attempt_state.stop_asked_at - lost.silent_s for lost in attempt_state.lost.values())
     if evidence.hang is not None and evidence.hang.at is not None:
         yield evidence.hang.at - evidence.hang.silent_s
-    yield from (fault.event.at for fault in trial.faults if fault.stopped)
+    yield from (fault.event.at for fault in attempt_state.faults if fault.stopped)
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:

@@ -52,9 +52,9 @@ class AttemptFailures:
     if necessary.
     """
 
-    def __init__(self, gang: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
+    def __init__(self, gang: GangState, agents: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._gang = gang
-        self._speakers = speakers
+        self._agents = agents
         self._draining = draining
         self._ending = ending
 
@@ -73,33 +73,33 @@ class AttemptFailures:
         """Stop the attempt because a node is lost with its workers. `reason`: the text for the user.
         `lost`: the node.
         """
-        self._gang.trial.lose(lost)
+        self._gang.attempt_state.lose(lost)
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
         """Handle a node whose agent has been silent for a whole lease. Stop the attempt if it uses the node."""
-        gang, trial, node = self._gang, self._gang.trial, event.node
+        gang, attempt_state, node = self._gang, self._gang.attempt_state, event.node
         lost = LeftBehind(node=node, silent_s=event.silent_s, words_s=event.words_s)
-        if gang.phase is Phase.CHECKING and node in trial.asked:
-            trial.lose(lost)
-        if node not in trial.roster:
+        if gang.phase is Phase.CHECKING and node in attempt_state.asked:
+            attempt_state.lose(lost)
+        if node not in attempt_state.roster:
             return
         if gang.phase in LIVE:
-            trial.fall_silent(node, now - event.silent_s)
-            trial.lose(lost)
+            attempt_state.fall_silent(node, now - event.silent_s)
+            attempt_state.lose(lost)
             self._draining.stop_for(f"no word from {node} for {event.silent_s:.0f} s", now)
         elif gang.phase is Phase.DRAINING:
-            trial.fall_silent(node, now - event.silent_s)
+            attempt_state.fall_silent(node, now - event.silent_s)
             self._draining.lose(lost)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
         """Handle a node that has left for good. Stop the attempt if it uses the node."""
         gang = self._gang
-        gang.trial.leave(event.node)
+        gang.attempt_state.leave(event.node)
         lost = LeftBehind(node=event.node, silent_s=0.0, why=event.reason)
-        if gang.phase is Phase.CHECKING and event.node in gang.trial.asked:
-            gang.trial.lose(lost)
-        if event.node not in gang.trial.roster:
+        if gang.phase is Phase.CHECKING and event.node in gang.attempt_state.asked:
+            gang.attempt_state.lose(lost)
+        if event.node not in gang.attempt_state.roster:
             return
         if gang.phase in LIVE:
             self.lose(lost, f"{event.node} has left: {event.reason}", now)
@@ -139,14 +139,14 @@ class AttemptFailures:
         gang.allow_resets(event.reset_s)
         if gang.phase not in LIVE and gang.phase is not Phase.DRAINING:
             return
-        seats = [seat for seat in gang.trial.roster.seats if fault.node in ("", seat.node)]
+        seats = [seat for seat in gang.attempt_state.roster.seats if fault.node in ("", seat.node)]
         ranks = users(fault.device, seats, gang.nodes)
         mates = {rank for name in event.group for rank in users(name, seats, gang.nodes)}
         ranks = ranks or tuple(sorted(mates))
         if not ranks:
             return  # ignore the fault: no worker of this attempt uses the device
         stops = event.stop and gang.phase in LIVE
-        gang.trial.add_fault(
+        gang.attempt_state.add_fault(
             ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
         )
         if stops:
@@ -157,7 +157,7 @@ class AttemptFailures:
         """Stop the attempt because its ranks hang."""
         gang = self._gang
         if event.attempt == gang.attempt and gang.phase is Phase.RUNNING:
-            gang.trial.hang_found(event.evidence)
+            gang.attempt_state.hang_found(event.evidence)
             why = f"nothing has moved for {event.evidence.silent_s:.0f} s: {event.evidence.why}"
             self._draining.stop_for(why, now)
 
@@ -165,16 +165,16 @@ class AttemptFailures:
         """Stop the attempt because a check that runs beside the workers has failed."""
         gang = self._gang
         if event.attempt == gang.attempt and gang.phase is Phase.RUNNING:
-            gang.trial.fail_check(event.failure)
+            gang.attempt_state.fail_check(event.failure)
             self._draining.stop_for(f"check {event.failure.check} failed: {event.failure.message}", now)
 
     def overdue(self, now: float) -> None:
         """Handle the missed deadline of the present phase."""
         gang = self._gang
-        timers, roster = gang.spec.timers, gang.trial.roster
+        timers, roster = gang.spec.timers, gang.attempt_state.roster
         if gang.phase is Phase.CHECKING:
             message = f"the checks did not finish within {timers.check_s + fetch_limit_s(gang.spec):g} s"
-            gang.trial.fail_check(CheckFailure(check="all", message=message, inconclusive=True))
+            gang.attempt_state.fail_check(CheckFailure(check="all", message=message, inconclusive=True))
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, message)
         elif gang.phase is Phase.PREPARING:
             limit_s = timers.prepare_s + hooks_before_s(gang.spec.runtime)
@@ -186,7 +186,7 @@ class AttemptFailures:
 
     def _late(self, what: Deadline, ranks: Sequence[int], limit_s: float, now: float) -> None:
         gang = self._gang
-        gang.trial.miss_deadline(what, ranks, [self._last_word(rank, now) for rank in ranks[:LATE_NAMED]])
+        gang.attempt_state.miss_deadline(what, ranks, [self._last_word(rank, now) for rank in ranks[:LATE_NAMED]])
         names = ", ".join(str(rank) for rank in ranks)
         self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
 
@@ -195,10 +195,10 @@ class AttemptFailures:
 
         `ps 1 (rank 3) on gpu-2 was being made ready, and the last news of gpu-2 came 41 s before`
         """
-        trial = self._gang.trial
-        known = trial.roster.members[rank]
+        attempt_state = self._gang.attempt_state
+        known = attempt_state.roster.members[rank]
         seat, state = known.seat, _HEARD_OF.get(known.state, f"was {known.state}")
-        at = trial.spoke.get(seat.node)
+        at = attempt_state.spoke.get(seat.node)
         news = (
             f"no news came from {seat.node}"
             if at is None

@@ -20,9 +20,9 @@ from holdfast.model.gang_protocol import Report
 class AttemptNumbers:
     """Decides whether agents may get the present attempt's number, and detects agents with a higher number."""
 
-    def __init__(self, gang: GangState, speakers: AgentRegistry) -> None:
+    def __init__(self, gang: GangState, agents: AgentRegistry) -> None:
         self._gang = gang
-        self._speakers = speakers
+        self._agents = agents
 
     def may_prepare(self, now: float) -> bool:
         """Return whether the owner may send PREPARE: the number is safe on disk, and no earlier owner has sent it to an
@@ -31,14 +31,14 @@ class AttemptNumbers:
         If the number is not safe yet, request the journal to write it to disk. A job on one machine does not wait for
         the disk, because a power cut would end the workers too.
         """
-        gang, trial = self._gang, self._gang.trial
-        if gang.many and not trial.sent:
-            if self._speakers.may_be_waited_for(now) or self._speakers.outlived(gang.attempt):
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        if gang.many and not attempt_state.sent:
+            if self._agents.may_be_waited_for(now) or self._agents.outlived(gang.attempt):
                 return False
-            if not trial.secured:
+            if not attempt_state.secured:
                 gang.emit(Secure(attempt=gang.attempt, cause=gang.cause))
                 return False
-        trial.mark_sent()
+        attempt_state.mark_sent()
         return True
 
     def secured(self, event: ev.JournalSecured, now: float) -> StopRequest | None:
@@ -47,12 +47,12 @@ class AttemptNumbers:
         """
         gang = self._gang
         if not event.trouble:
-            gang.trial.mark_secured()
+            gang.attempt_state.mark_secured()
         elif now >= gang.entered_at + gang.spec.timers.owner_wait_s:
             last = gang.records[-1].report if gang.records else None
             return gang_wording.unsaved(event.trouble, last, now)
-        elif not gang.trial.told_unsaved:
-            gang.trial.mark_told_unsaved()
+        elif not gang.attempt_state.told_unsaved:
+            gang.attempt_state.mark_told_unsaved()
             limit_s = gang.spec.timers.owner_wait_s
             gang.say(
                 f"attempt {gang.attempt} waits for the journal, at most {limit_s:g} s: over several nodes no attempt "
@@ -62,13 +62,13 @@ class AttemptNumbers:
 
     def is_awaited(self, event: ev.JournalSecured) -> bool:
         gang = self._gang
-        return event.attempt == gang.attempt and gang.phase is Phase.PREPARING and not gang.trial.sent
+        return event.attempt == gang.attempt and gang.phase is Phase.PREPARING and not gang.attempt_state.sent
 
     def is_ahead(self, report: Report) -> bool:
         """Return whether the agent runs an attempt that the owner's journal has lost."""
         gang = self._gang
         before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if gang.pending else []))
-        unsent = gang.phase in before and not gang.trial.sent
+        unsent = gang.phase in before and not gang.attempt_state.sent
         return report.attempt > gang.highest or (unsent and report.attempt == gang.attempt)
 
     def take(self, report: Report, now: float) -> None:
@@ -83,4 +83,4 @@ class AttemptNumbers:
             return
         if gang.phase is Phase.BACKOFF or (gang.phase is Phase.ASSEMBLING and not gang.pending):
             gang.adopt_highest(now)
-        gang.trial.drain_again(tuple(gang.known))
+        gang.attempt_state.drain_again(tuple(gang.known))

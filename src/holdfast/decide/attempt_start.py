@@ -68,34 +68,34 @@ class AttemptStart:
         limit_s, fetch_s = gang.spec.timers.check_s, fetch_limit_s(gang.spec)
         gang.arm(TimerKind.DEADLINE, now + limit_s + fetch_s + gang.reset_s)
         nodes = gang.here()
-        gang.trial.begin_round(nodes, gang.first_node() if gang.many else "", gang.ports_to_ask())
+        gang.attempt_state.begin_round(nodes, gang.first_node() if gang.many else "", gang.ports_to_ask())
         gang.emit(
             RunChecks(
                 attempt=gang.attempt,
-                round=gang.trial.round,
+                round=gang.attempt_state.round,
                 nodes=nodes,
                 checks=gang.spec.checks,
                 deadline_s=limit_s,
                 fetch_s=fetch_s,
-                meet_on=gang.trial.meet_on,
-                ports=dict(gang.trial.ports),
+                meet_on=gang.attempt_state.meet_on,
+                ports=dict(gang.attempt_state.ports),
                 cause=gang.cause,
             )
         )
 
     def checked(self, event: ev.ChecksFinished, now: float) -> None:
         """Handle the result of the checks: prepare the workers, use other nodes, or end the job."""
-        gang, trial = self._gang, self._gang.trial
-        if (event.attempt, event.round) != (gang.attempt, trial.round) or gang.phase is not Phase.CHECKING:
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        if (event.attempt, event.round) != (gang.attempt, attempt_state.round) or gang.phase is not Phase.CHECKING:
             return
         passed = event.state is not CheckState.FAIL
-        trial.take_checks(event.taken, event.meeting if passed else trial.meeting)
+        attempt_state.take_checks(event.taken, event.meeting if passed else attempt_state.meeting)
         for warning in event.warnings:
             gang.say(warning)
         if passed:
             self._prepare(event, now)
             return
-        trial.fail_check(event.failure)
+        attempt_state.fail_check(event.failure)
         what = event.failure.message if event.failure else "a check failed"
         if event.failure is not None and event.failure.phrase and not event.failure.elsewhere:
             self._fail_unstarted(f"{event.failure.check}: {what}", now)
@@ -117,12 +117,12 @@ class AttemptStart:
 
         No worker has run and all evidence is known, so explain the end and decide at once.
         """
-        gang, trial = self._gang, self._gang.trial
+        gang, attempt_state = self._gang, self._gang.attempt_state
         gang.caused_by_this()
-        trial.fail_in(gang.phase.value, reason)
+        attempt_state.fail_in(gang.phase.value, reason)
         gang.move(PhaseTrigger.TROUBLE, now, reason)
-        trial.collect(now)
-        self._draining.understand(trial.evidence(gang.phase, gang.job_id), now)
+        attempt_state.collect(now)
+        self._draining.understand(attempt_state.evidence(gang.phase, gang.job_id), now)
 
     def look_elsewhere(self, what: str, now: float) -> bool:
         """Repeat the checks on the remaining nodes, or wait for other nodes. Return False if neither is possible.
@@ -143,35 +143,35 @@ class AttemptStart:
 
         Its failure is then no longer the cause of the attempt's end.
         """
-        self._gang.trial.next_round()
+        self._gang.attempt_state.next_round()
         self.ask_checks(now)
 
     # ---------------------------------------------------- placing the ranks and preparing the workers
 
     def _prepare(self, event: ev.ChecksFinished, now: float) -> None:
-        gang, trial = self._gang, self._gang.trial
+        gang, attempt_state = self._gang, self._gang.attempt_state
         gang.end_resets()
-        seats = gang.places(among=trial.asked)
-        changed = gang.many and (seats is None or seats[0].node != trial.meet_on)
+        seats = gang.places(among=attempt_state.asked)
+        changed = gang.many and (seats is None or seats[0].node != attempt_state.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
             return  # the checks run again: rank 0 moved to another node, which must reserve the rendezvous port
         if seats is None:
             # The reset of a device has failed, and too few healthy nodes or devices are left. The cause of the last
             # attempt remains the job's cause.
             check = self._ending.too_few()
-            trial.fail_check(check)
+            attempt_state.fail_check(check)
             last = gang.records[-1].report if gang.records else None
             self._ending.finish_unstarted(
                 PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
             )
             return
         if why := self._gather(seats, event.ports):
-            if trial.check is None and self.look_elsewhere(why, now):
+            if attempt_state.check is None and self.look_elsewhere(why, now):
                 return
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
             return
         gang.seat(seats)
-        placed = f"{counted(len(seats), 'worker')} on {counted(len(trial.roster.nodes), 'node')}"
+        placed = f"{counted(len(seats), 'worker')} on {counted(len(attempt_state.roster.nodes), 'node')}"
         gang.move(PhaseTrigger.CHECKS_PASSED, now, placed)
         gang.arm(TimerKind.DEADLINE, now + gang.spec.timers.prepare_s + hooks_before_s(gang.spec.runtime))
         self._orders.send(now)
@@ -182,16 +182,16 @@ class AttemptStart:
         If nodes must reserve other ports, the checks run again. If a node has reserved too few ports, record a failed
         check. `seats`: the placement of each rank. `reserved`: node → its ports.
         """
-        gang, trial = self._gang, self._gang.trial
+        gang, attempt_state = self._gang, self._gang.attempt_state
         if not gang.spec.tells_peers:
             return ""
-        trial.reach_peers(gather(gang.spec, seats, gang.addresses() if gang.many else {}, reserved))
-        if trial.peers is not None:
+        attempt_state.reach_peers(gather(gang.spec, seats, gang.addresses() if gang.many else {}, reserved))
+        if attempt_state.peers is not None:
             return ""
         needed = ports_needed(gang.spec, seats)
         short = [node for node, count in needed.items() if len(reserved.get(node, ())) < count]
-        if any(trial.ports.get(node, 0) < needed[node] for node in short):
+        if any(attempt_state.ports.get(node, 0) < needed[node] for node in short):
             return "the nodes have changed: others have to reserve ports"
         message = f"{short[0]} has reserved {len(reserved.get(short[0], ()))} of {needed[short[0]]} ports"
-        trial.fail_check(CheckFailure(check="ports", message=message, nodes=(short[0],), blame="platform"))
+        attempt_state.fail_check(CheckFailure(check="ports", message=message, nodes=(short[0],), blame="platform"))
         return message

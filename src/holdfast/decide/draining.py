@@ -53,23 +53,23 @@ class AttemptJudge:
 
     def understand(
         self,
-        trial: AttemptState,
+        attempt_state: AttemptState,
         evidence: AttemptEvidence,
         history: Sequence[AttemptRecord],
         policy: RestartPolicy,
         catalogue: Catalogue | None,
     ) -> Conclusion:
-        """Explain the attempt's end from its evidence, and find its signs of progress. `trial`: the attempt's state.
-        `history`: the records of earlier attempts. `catalogue`: the rows that explain exits.
+        """Explain the attempt's end from its evidence, and find its signs of progress. `attempt_state`: the attempt's
+        state. `history`: the records of earlier attempts. `catalogue`: the rows that explain exits.
         """
         steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
         step, counts = min(steps, default=None), stood_at(evidence)
-        ran_s = trial.parts.get("running", 0.0)
+        ran_s = attempt_state.parts.get("running", 0.0)
         signs = signs_of(evidence, counts, step, history, ran_s=ran_s, healthy_s=policy.healthy_s)
         progressed = healthy(signs) or restores(signs)
-        if trial.completed:
+        if attempt_state.completed:
             # A worker that the completion policy does not need cannot cause the job's end.
-            done = trial.done()
+            done = attempt_state.done()
             finished = tuple(worker for worker in evidence.workers if worker.rank in done)
             evidence = replace(evidence, workers=finished, stop=None)
         known = replace(evidence, progressed=progressed)
@@ -86,7 +86,7 @@ class AttemptJudge:
 
     def conclude(
         self,
-        trial: AttemptState,
+        attempt_state: AttemptState,
         found: Conclusion,
         history: Sequence[AttemptRecord],
         policy: RestartPolicy,
@@ -99,32 +99,32 @@ class AttemptJudge:
     ) -> AttemptRecord:
         """Decide what follows the attempt, and return its record.
 
-        `trial`: the attempt's state; `found`: its explained end. `seed`: for the jitter of the pause. `stop`: the
-        request to end the job, if there is one, even if another cause ended this attempt. `spare(names)`: whether the
-        job can place every rank without these nodes or devices. `left(free)`: how often the platform may still start
-        the job again; `free`: the next run spends no restart.
+        `attempt_state`: the attempt's state; `found`: its explained end. `seed`: for the jitter of the pause. `stop`:
+        the request to end the job, if there is one, even if another cause ended this attempt. `spare(names)`: whether
+        the job can place every rank without these nodes or devices. `left(free)`: how often the platform may still
+        start the job again; `free`: the next run spends no restart.
         """
         report = found.report
         free = is_free("" if stop is None else stop.phrase, signs=found.signs)
-        if trial.completed and not found.evidence.beside:
+        if attempt_state.completed and not found.evidence.beside:
             decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
         elif stop is not None and not stop.requeue:
             decision = Decision(kind=DecisionKind.STOP, reason=stop.reason)
-        elif trial.resumed and trial.stop is not None:
-            decision = Decision(kind=DecisionKind.REQUEUE, reason=trial.resumed)
-        elif stop is not None and trial.stop is stop:
+        elif attempt_state.resumed and attempt_state.stop is not None:
+            decision = Decision(kind=DecisionKind.REQUEUE, reason=attempt_state.resumed)
+        elif stop is not None and attempt_state.stop is stop:
             decision = requeue_decision(stop, left(free))
-        elif trial.unkillable:
+        elif attempt_state.unkillable:
             reason = "some of its processes could not be killed: a new attempt beside them would not be safe"
             decision = Decision(kind=DecisionKind.FAIL, reason=reason)
         else:
-            drawn, may_spare = jitter(seed, trial.attempt), spare(blamed(report))
+            drawn, may_spare = jitter(seed, attempt_state.attempt), spare(blamed(report))
             decision = recover(
                 report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare, left=left(free)
             )
             if stop is not None:
                 decision = requeue_decision(stop, left(free), decision)
-        return concluded(trial, found, decision, now)
+        return concluded(attempt_state, found, decision, now)
 
 
 def _ended_by(stop: StopRequest | None) -> DecisionKind:
@@ -136,15 +136,15 @@ class Draining:
     """Stops an attempt, waits for its last exit, requests its evidence, and makes one report and one decision."""
 
     def __init__(
-        self, gang: GangState, speakers: AgentRegistry, orders: Orders, ending: AttemptRecorder, judge: AttemptJudge
+        self, gang: GangState, agents: AgentRegistry, orders: Orders, ending: AttemptRecorder, judge: AttemptJudge
     ) -> None:
         self._gang = gang
-        self._speakers = speakers
+        self._agents = agents
         self._orders = orders
         self._ending = ending
         self._judge = judge
         #: Runs the hooks after an attempt.
-        self.aftermath = AfterHooks(gang, self.understand)
+        self.after_hooks = AfterHooks(gang, self.understand)
 
     # ---------------------------------------------------------------------------------- beginning a stop
 
@@ -156,13 +156,13 @@ class Draining:
         `reason`: one clause for the user. `stop`: the request; None: a failure is the reason. `cause`: the event that
         reported the failure or request; empty: the present event. `told`: whether the user has already seen `reason`.
         """
-        gang, trial = self._gang, self._gang.trial
+        gang, attempt_state = self._gang, self._gang.attempt_state
         gang.caused_by_this(cause)
-        trial.fail_in(gang.phase.value, reason)
-        trial.end_by(stop)
+        attempt_state.fail_in(gang.phase.value, reason)
+        attempt_state.end_by(stop)
         if stop is not None:
-            trial.ask_with(stop)
-            trial.limit(stop, now)
+            attempt_state.ask_with(stop)
+            attempt_state.limit(stop, now)
         grace_s = gang.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
         save_s = stop.save_s if stop is not None else 0.0
         if not told:
@@ -178,7 +178,7 @@ class Draining:
         """
         timers = self._gang.spec.timers
         self._gang.caused_by_this()
-        self._gang.trial.complete()
+        self._gang.attempt_state.complete()
         grace_s = timers.leftover_s + min(timers.grace_s, LEFTOVER_GRACE_S)
         self._begin(PhaseTrigger.COMPLETED, "the job is complete", grace_s, now, leftover_s=timers.leftover_s)
 
@@ -191,23 +191,23 @@ class Draining:
         save_s: float = 0.0,
         leftover_s: float | None = None,
     ) -> None:
-        gang, trial = self._gang, self._gang.trial
+        gang, attempt_state = self._gang, self._gang.attempt_state
         gang.move(trigger, now, reason)
-        trial.plan_stop(reason, grace_s, save_s, now, leftover_s)
+        attempt_state.plan_stop(reason, grace_s, save_s, now, leftover_s)
         self._limit(now)
         self._orders.send(now)
         self.look(now)
 
     def _limit(self, now: float) -> None:
-        trial = self._gang.trial
-        self._gang.arm(TimerKind.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
+        attempt_state = self._gang.attempt_state
+        self._gang.arm(TimerKind.DEADLINE, now + attempt_state.save_s + attempt_state.grace_s + self._kill_s())
 
     def _kill_s(self) -> float:
         """Return how many seconds after SIGKILL a process counts as unkillable. With several nodes this includes a
         lease.
         """
         gang = self._gang
-        return gang.spec.timers.kill_s + (gang.lease_s() if len(gang.trial.nodes) > 1 else 0.0)
+        return gang.spec.timers.kill_s + (gang.lease_s() if len(gang.attempt_state.nodes) > 1 else 0.0)
 
     def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
         """End the attempt with all its processes, because its run of the job ended at `then`.
@@ -215,50 +215,50 @@ class Draining:
         `request`: the stop request with the cause. `words`: why the job continues in another run. If the attempt was
         already being stopped, the earlier cause remains.
         """
-        gang, trial = self._gang, self._gang.trial
+        gang, attempt_state = self._gang, self._gang.attempt_state
         if gang.phase is not Phase.DRAINING:
-            trial.fail_in(gang.phase.value, request.reason)
-            trial.end_by(request)
-            trial.plan_stop(request.reason, trial.grace_s, trial.save_s, then)
+            attempt_state.fail_in(gang.phase.value, request.reason)
+            attempt_state.end_by(request)
+            attempt_state.plan_stop(request.reason, attempt_state.grace_s, attempt_state.save_s, then)
             gang.move(PhaseTrigger.TROUBLE, then, request.reason)
-        trial.cut(words, drained_s=max(0.0, then - gang.entered_at), queued_s=now - then)
+        attempt_state.cut(words, drained_s=max(0.0, then - gang.entered_at), queued_s=now - then)
         gang.count_since(now)
-        if trial.found is None:
-            trial.collect(now)
-            self.understand(trial.evidence(gang.phase, gang.job_id), now)
+        if attempt_state.found is None:
+            attempt_state.collect(now)
+            self.understand(attempt_state.evidence(gang.phase, gang.job_id), now)
         else:
             gang.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, request: StopRequest, now: float) -> None:
         """Handle a further stop request while the attempt is being stopped. The request may shorten the stop."""
-        trial = self._gang.trial
-        if trial.hooks is not None:
-            self.aftermath.hurry(request, now)
+        attempt_state = self._gang.attempt_state
+        if attempt_state.hooks is not None:
+            self.after_hooks.hurry(request, now)
             return
-        trial.ask_with(request)
-        if trial.stop is None and trial.found is None and trial.died_of(request):
-            trial.end_by(request)
-        grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
+        attempt_state.ask_with(request)
+        if attempt_state.stop is None and attempt_state.found is None and attempt_state.died_of(request):
+            attempt_state.end_by(request)
+        grace_s = attempt_state.grace_s if request.grace_s is None else min(request.grace_s, attempt_state.grace_s)
         if request.source is StopSource.PLATFORM:
             # A further signal from the platform does not shorten the stop, because the platform has announced when it
             # kills the processes.
-            trial.limit(request, now)
-            trial.shorten_stop(grace_s, min(trial.save_s, request.save_s))
+            attempt_state.limit(request, now)
+            attempt_state.shorten_stop(grace_s, min(attempt_state.save_s, request.save_s))
             self._limit(now)
             self._orders.send(now)
             return
-        hurries = grace_s < trial.grace_s or trial.leftover_s is not None
-        if hurries or (request.final and trial.save_s) or request.everywhere:
+        hurries = grace_s < attempt_state.grace_s or attempt_state.leftover_s is not None
+        if hurries or (request.final and attempt_state.save_s) or request.everywhere:
             # Shorten the stop. The user has repeated the request, or something other than holdfast has already
             # signalled the workers.
-            trial.shorten_stop(grace_s, 0.0)
+            attempt_state.shorten_stop(grace_s, 0.0)
             self._limit(now)
             self._orders.send(now)
 
     def begin_again(self, now: float) -> None:
         """Repeat the stop of the attempt, because it may have processes that the owner did not know."""
         self._gang.timers.disarm(TimerKind.DECIDE)
-        self._gang.arm(TimerKind.DEADLINE, now + self._gang.trial.grace_s + self._kill_s())
+        self._gang.arm(TimerKind.DEADLINE, now + self._gang.attempt_state.grace_s + self._kill_s())
         self._orders.send(now)
 
     # -------------------------------------------------- nodes that are lost or fenced during the stop
@@ -267,30 +267,36 @@ class Draining:
         """Record a node that was lost during the stop. Its loss may be the true cause, if it made other workers
         fail.
         """
-        gang, trial = self._gang, self._gang.trial
-        draining = gang.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
-        if draining and any(known.exit is None for known in trial.roster.on(lost.node)):
-            trial.lose(lost)
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        draining = (
+            gang.phase is Phase.DRAINING and not attempt_state.completed and not self._agents.is_stopped(lost.node)
+        )
+        if draining and any(known.exit is None for known in attempt_state.roster.on(lost.node)):
+            attempt_state.lose(lost)
 
     def fence(self, node: str, now: float) -> None:
         """Record that the node's lease has ended, so that no process of the job is alive on it."""
         if self._gang.phase is Phase.DRAINING:
-            self._gang.trial.fence(node)
-            if self._gang.trial.hooks is not None:
-                self.aftermath.lose(node, now)
+            self._gang.attempt_state.fence(node)
+            if self._gang.attempt_state.hooks is not None:
+                self.after_hooks.lose(node, now)
             self.look(now)
 
     def look(self, now: float, *, settled: bool = False) -> None:
         """Request the evidence once no process of the attempt is alive. `settled`: whether the wait for late evidence
         is over.
         """
-        gang, trial = self._gang, self._gang.trial
-        drained = trial.has_drained(self._speakers.is_stopped)
-        if trial.collecting or not drained:
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        drained = attempt_state.has_drained(self._agents.is_stopped)
+        if attempt_state.collecting or not drained:
             return
         # A node whose lease ended never reported how its workers ended. Wait a moment for evidence of other nodes,
         # unless the last exit is long ago.
-        if trial.fenced and not settled and (due := trial.roster.last_exit(now) + gang.spec.timers.settle_s) > now:
+        if (
+            attempt_state.fenced
+            and not settled
+            and (due := attempt_state.roster.last_exit(now) + gang.spec.timers.settle_s) > now
+        ):
             if not gang.armed(TimerKind.SETTLE):
                 gang.arm(TimerKind.SETTLE, due)
             return
@@ -298,23 +304,23 @@ class Draining:
 
     def overdue(self, now: float) -> None:
         """Act on the missed deadline of the hooks, the evidence or the last exit."""
-        gang, trial = self._gang, self._gang.trial
-        if trial.hooks is not None:
-            self.aftermath.overdue(now)
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        if attempt_state.hooks is not None:
+            self.after_hooks.overdue(now)
             return
-        if trial.collecting:
-            self.understand(trial.evidence(gang.phase, gang.job_id), now)
+        if attempt_state.collecting:
+            self.understand(attempt_state.evidence(gang.phase, gang.job_id), now)
             return
-        alive = ", ".join(node for node in trial.nodes if not self._speakers.is_stopped(node))
-        trial.outlive_kill()
+        alive = ", ".join(node for node in attempt_state.nodes if not self._agents.is_stopped(node))
+        attempt_state.outlive_kill()
         gang.say(f"attempt {gang.attempt}: processes on {alive} outlived SIGKILL by {gang.spec.timers.kill_s:g} s")
         self._collect(now)
 
     def recovered(self, now: float) -> None:
         """Repeat the requests that nodes have not answered, after a restart of the owner."""
-        if self._gang.trial.hooks is not None:
-            self.aftermath.ask_again(now)
-        elif self._gang.trial.collecting:
+        if self._gang.attempt_state.hooks is not None:
+            self.after_hooks.ask_again(now)
+        elif self._gang.attempt_state.collecting:
             self._collect(now)
         else:
             self._orders.send(now)
@@ -322,11 +328,11 @@ class Draining:
     # ------------------------------------------- the attempt's end: evidence, explanation, decision
 
     def _collect(self, now: float) -> None:
-        gang, trial = self._gang, self._gang.trial
-        trial.collect(now)
-        trial.find_cut_off(gang.known, 2 * gang.spec.timers.beat_s)
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        attempt_state.collect(now)
+        attempt_state.find_cut_off(gang.known, 2 * gang.spec.timers.beat_s)
         gang.arm(TimerKind.DEADLINE, now + EVIDENCE_S)
-        evidence = trial.evidence(gang.phase, gang.job_id)
+        evidence = attempt_state.evidence(gang.phase, gang.job_id)
         gang.emit(CollectEvidence(attempt=gang.attempt, evidence=evidence, cause=gang.cause))
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
@@ -335,55 +341,57 @@ class Draining:
         It ignores evidence about older attempts, and evidence after the deadline.
         """
         gang = self._gang
-        return event.attempt == gang.attempt and gang.phase is Phase.DRAINING and gang.trial.collecting
+        return event.attempt == gang.attempt and gang.phase is Phase.DRAINING and gang.attempt_state.collecting
 
     def understand(self, evidence: AttemptEvidence, now: float, hooked: bool = False) -> None:
         """Explain the attempt's end. The decision follows in a separate step, so that its time includes the explaining.
         `hooked`: whether the hooks after the attempt have run.
         """
         gang = self._gang
-        if gang.trial.said:
+        if gang.attempt_state.said:
             # Add the platform's answers that arrived after the evidence.
-            evidence = replace(evidence, platform=tuple(gang.trial.said))
-        if evidence.stop is None and gang.trial.stop is not None:
+            evidence = replace(evidence, platform=tuple(gang.attempt_state.said))
+        if evidence.stop is None and gang.attempt_state.stop is not None:
             # Add the stop request that explains these exits, because it arrived after the evidence.
-            evidence = replace(evidence, stop=gang.trial.stop)
-        gang.trial.find(self._judge.understand(gang.trial, evidence, gang.records, gang.spec.restarts, gang.catalogue))
-        if hooked or not gang.spec.runtime.hooks or not self.aftermath.begin(now):
+            evidence = replace(evidence, stop=gang.attempt_state.stop)
+        gang.attempt_state.find(
+            self._judge.understand(gang.attempt_state, evidence, gang.records, gang.spec.restarts, gang.catalogue)
+        )
+        if hooked or not gang.spec.runtime.hooks or not self.after_hooks.begin(now):
             gang.arm(TimerKind.DECIDE, now)
 
     def conclude(self, now: float) -> None:
         """Make the report and the decision. Record both before acting on them."""
-        gang, trial = self._gang, self._gang.trial
-        found = trial.found
+        gang, attempt_state = self._gang, self._gang.attempt_state
+        found = attempt_state.found
         assert found is not None  # `understand` sets this method's timer after it has explained the end
         record = self._judge.conclude(
-            trial,
+            attempt_state,
             found,
             gang.records,
             gang.spec.restarts,
             now=now,
             seed=gang.seed,
             stop=gang.stop,
-            spare=lambda names: bool(names) and (bool(trial.resumed) or self._places_without(names)),
+            spare=lambda names: bool(names) and (bool(attempt_state.resumed) or self._places_without(names)),
             left=lambda free: self._ending.requeues(free=free),
         )
         record = replace(record, decision=replace(record.decision, avoid=gang.where(record.decision.avoid)))
         decision = record.decision
         requeue = decision.kind is DecisionKind.REQUEUE
-        again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
+        again = decision.kind in AGAIN or (requeue and bool(attempt_state.resumed))
         trigger = PhaseTrigger.TRY_AGAIN if again else PhaseTrigger.REQUEUE if requeue else PhaseTrigger.ENOUGH
         gang.move(trigger, now, decision.reason)
         # `move` has counted the seconds in DRAINING, so that `time_spent` below includes the whole phase.
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
-        self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))
+        self._ending.record(replace(record, parts=time_spent(attempt_state, found.evidence, now)))
         gang.leave_out(decision.avoid, decision.reason)
         if again:
             gang.pause_until(now + decision.delay_s)
         elif requeue:
             self._ending.queue(now, decision.reason, record.report, _ended_by(gang.stop))
-        elif gang.stop is not None and trial.stop is not gang.stop and not trial.completed:
+        elif gang.stop is not None and attempt_state.stop is not gang.stop and not attempt_state.completed:
             # A stop request arrived while the failed attempt was draining. The attempt's record keeps the failure as
             # its cause, but the job counts as stopped.
             self._ending.finish_stopped(gang.stop)

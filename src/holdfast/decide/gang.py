@@ -56,7 +56,7 @@ class Gang(GangState):
         *,
         timers: Callable[[], AttemptTimers] = AttemptTimers,
         roster: Callable[[tuple[Seat, ...]], AttemptMembers] = AttemptMembers,
-        speakers: Callable[[GangState], AgentRegistry] = AgentRegistry,
+        agents: Callable[[GangState], AgentRegistry] = AgentRegistry,
         numbers: Callable[[GangState, AgentRegistry], AttemptNumbers] = AttemptNumbers,
         draining: Callable[[GangState, AgentRegistry, Orders, AttemptRecorder, AttemptJudge], Draining] = Draining,
         judge: AttemptJudge | None = None,
@@ -66,16 +66,16 @@ class Gang(GangState):
         The other parameters are the classes of the gang's parts; tests replace them.
         """
         super().__init__(catalogue, timers=timers, roster=roster)
-        self.speakers = speakers(self)
-        self._numbers = numbers(self, self.speakers)
-        self._orders = Orders(self, self.speakers, self._numbers)
+        self.agents = agents(self)
+        self._numbers = numbers(self, self.agents)
+        self._orders = Orders(self, self.agents, self._numbers)
         self._ending = AttemptRecorder(self)
-        self._draining = draining(self, self.speakers, self._orders, self._ending, judge or AttemptJudge())
+        self._draining = draining(self, self.agents, self._orders, self._ending, judge or AttemptJudge())
         self._beginning = AttemptStart(self, self._orders, self._ending, self._draining)
-        self._troubles = AttemptFailures(self, self.speakers, self._draining, self._ending)
-        self._resuming = Resuming(self, self.speakers, self._draining, self._ending)
+        self._troubles = AttemptFailures(self, self.agents, self._draining, self._ending)
+        self._resuming = Resuming(self, self.agents, self._draining, self._ending)
         self._nodes = Nodes(
-            self, self.speakers, self._orders, self._beginning, self._ending, self._draining, self._troubles
+            self, self.agents, self._orders, self._beginning, self._ending, self._draining, self._troubles
         )
         self._limit_at: float | None = None
         self._view: GangView | None = None
@@ -94,11 +94,11 @@ class Gang(GangState):
             case ev.AgentReported():
                 self._reported(event.report, now)
             case ev.NodeSilent():
-                if self.speakers.speaks(event.node, event.boot):
+                if self.agents.speaks(event.node, event.boot):
                     self._nodes.silent(event, now)
             case ev.NodeFenced():
-                if self.speakers.speaks(event.node, event.boot):
-                    self.speakers.busy.pop(event.node, None)
+                if self.agents.speaks(event.node, event.boot):
+                    self.agents.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
             case ev.NodeSignalled():
                 pass  # do nothing: the platform must first say what the signal means, in another event
@@ -120,7 +120,7 @@ class Gang(GangState):
                 if self.is_asked_for(event):
                     self._draining.understand(event.evidence, now)
             case ev.HooksFinished():
-                self._draining.aftermath.finished(event, now)
+                self._draining.after_hooks.finished(event, now)
             case ev.JournalSecured():
                 self._secured(event, now)
             case ev.OwnerRecovered():
@@ -158,7 +158,7 @@ class Gang(GangState):
         """Return the newest attempt that has certainly ended on this node. Acknowledgements to the node's agent contain
         this number.
         """
-        drained = self.phase is Phase.DRAINING and self.speakers.is_stopped(node)
+        drained = self.phase is Phase.DRAINING and self.agents.is_stopped(node)
         between = self.phase in (Phase.BACKOFF, Phase.QUEUED, Phase.DONE) or (
             self.phase is Phase.ASSEMBLING and not self.pending
         )
@@ -173,7 +173,7 @@ class Gang(GangState):
     def view(self) -> GangView:
         """Return the gang's present state as a frozen snapshot. Until the next event the result is the same object."""
         if self._view is None:
-            self._view = view_of(self, self.speakers, self.next_wake())
+            self._view = view_of(self, self.agents, self.next_wake())
         return self._view
 
     # -------------------------------------------------------------------------- handling events before PREPARING
@@ -200,16 +200,16 @@ class Gang(GangState):
     # --------------------------------------------------------------------------------- handling an agent's report
 
     def _reported(self, report: Report, now: float) -> None:
-        if self.speakers.is_of_before(report):
+        if self.agents.is_of_before(report):
             self.count_stale()
             return
-        anew = self.speakers.hear(report)
-        self.trial.hear(report.node, now)
+        anew = self.agents.hear(report)
+        self.attempt_state.hear(report.node, now)
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
             self.raise_term(report.term)  # another owner ran meanwhile, and this journal does not have its restart
-        mine = report.node in self.trial.roster
+        mine = report.node in self.attempt_state.roster
         if anew and self._nodes.agent_is_back(report.node, now):
             return
         if self._numbers.is_ahead(report):
@@ -218,14 +218,14 @@ class Gang(GangState):
         elif report.attempt != self.attempt:
             self.count_stale()
         elif mine and self.phase in LIVE:
-            self._advance(self.trial.roster.take(report, now), now)
+            self._advance(self.attempt_state.roster.take(report, now), now)
         elif mine and self.phase is Phase.DRAINING:
-            self.trial.roster.take(report, now)
+            self.attempt_state.roster.take(report, now)
         if (
             mine
             and self.phase in LIVE
             and report.stopped >= self.attempt
-            and not self.trial.roster.all_done_on(report.node)
+            and not self.attempt_state.roster.all_done_on(report.node)
         ):
             # The agent's lease ended because no acknowledgement of the owner came in time, so the agent stopped the
             # workers. The node is up, and is not to blame.
@@ -236,12 +236,12 @@ class Gang(GangState):
             self._draining.look(now)
 
     def _advance(self, fallen: Sequence[KnownRank], now: float) -> None:
-        roster = self.trial.roster
+        roster = self.attempt_state.roster
         if fallen:
             self._failure(fallen, now)
         if self.phase is Phase.PREPARING and roster.all_ready():
             self.move(PhaseTrigger.ALL_PREPARED, now, "all prepared")
-            self.trial.let_go(now)
+            self.attempt_state.let_go(now)
             self.arm(TimerKind.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
         # A change of phase would drop the timer that waits for a peer's report.
@@ -260,7 +260,7 @@ class Gang(GangState):
         If a worker only blames a peer, or gives no reason, wait a moment for the errors of other workers.
         """
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
-        spared = ran and self.trial.roster.verdict(self.spec) is not False
+        spared = ran and self.attempt_state.roster.verdict(self.spec) is not False
         then = "" if spared or self.armed(TimerKind.PEER_WAIT) else "; stopping all workers"
         for fate in fates(fallen):
             self.say(f"attempt {self.attempt}: {fate}{then}", cause=self.this_event())
@@ -269,10 +269,10 @@ class Gang(GangState):
             return  # do not stop the gang: the completion policy allows these failures
         # A bare exit status shows no cause, because the worker may have exited after a peer's failure.
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
-        if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
+        if own or not self.attempt_state.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now, told=True)
         elif not self.armed(TimerKind.PEER_WAIT):
-            self.trial.suspect_peer(self.this_event())
+            self.attempt_state.suspect_peer(self.this_event())
             self.arm(TimerKind.PEER_WAIT, now + self.spec.timers.peer_wait_s)
 
     # ------------------------------------------------------------------------------- handling timers
@@ -294,7 +294,9 @@ class Gang(GangState):
             case TimerKind.RESEND:
                 self._orders.send(now)
             case TimerKind.PEER_WAIT:
-                self._draining.stop_for(self.trial.roster.failed()[0].fate, now, cause=self.trial.suspect, told=True)
+                self._draining.stop_for(
+                    self.attempt_state.roster.failed()[0].fate, now, cause=self.attempt_state.suspect, told=True
+                )
             case TimerKind.SETTLE:
                 self._draining.look(now, settled=True)
             case TimerKind.CONFIRM:

@@ -62,27 +62,28 @@ class GangView(Noun, frozen=True, kw_only=True):
         return tuple(member.seat for member in self.members)
 
 
-def view_of(gang: GangState, speakers: AgentRegistry, next_wake: float | None) -> GangView:
-    """Return the present state of a job. `gang`: the job's state; `speakers`: the facts about the agents. `next_wake`:
+def view_of(gang: GangState, agents: AgentRegistry, next_wake: float | None) -> GangView:
+    """Return the present state of a job. `gang`: the job's state; `agents`: the facts about the agents. `next_wake`:
     when the gang needs its next `Tick`, in seconds.
     """
-    trial = gang.trial
-    undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
+    attempt_state = gang.attempt_state
+    undrained = tuple(node for node in attempt_state.nodes if not agents.is_stopped(node))
     if gang.phase is Phase.PREPARING:
-        undrained = tuple(speakers.outlived(gang.attempt))
+        undrained = tuple(agents.outlived(gang.attempt))
     return GangView(
         job_id=gang.job_id,
         phase=gang.phase,
         attempt=gang.attempt,
-        started_at=trial.started_at,
-        completed=trial.completed,
+        started_at=attempt_state.started_at,
+        completed=attempt_state.completed,
         members=tuple(
-            MemberView(seat=known.seat, state=known.state, exit=known.exit) for known in trial.roster.members.values()
+            MemberView(seat=known.seat, state=known.state, exit=known.exit)
+            for known in attempt_state.roster.members.values()
         ),
         avoid=frozenset(gang.avoid),
         waits_for=node_assembly.waits_for(gang)
         if gang.phase is Phase.ASSEMBLING
-        else waits_for(gang.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=gang.due),
+        else waits_for(gang.phase, attempt_state, undrained=undrained, unheard=frozenset(agents.unheard), due=gang.due),
         next_wake=next_wake,
         term=gang.term,
         pending=gang.pending,
@@ -91,32 +92,32 @@ def view_of(gang: GangState, speakers: AgentRegistry, next_wake: float | None) -
 
 
 def waits_for(
-    phase: Phase, trial: AttemptState, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float
+    phase: Phase, attempt_state: AttemptState, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float
 ) -> str:
     """Return the condition for the end of the gang's phase, in words.
 
     `undrained`: the nodes that may still have processes. `unheard`: the nodes that have not reported since the owner
-    restarted. `due`: when the pause ends. `trial`: the attempt's state.
+    restarted. `due`: when the pause ends. `attempt_state`: the attempt's state.
     """
     match phase:
         case Phase.CHECKING:
             return "the pre-checks"
-        case Phase.PREPARING if not trial.sent and unheard:
+        case Phase.PREPARING if not attempt_state.sent and unheard:
             return f"a first word of {_named(sorted(unheard))} since the owner came back"
-        case Phase.PREPARING if not trial.sent and undrained:
+        case Phase.PREPARING if not attempt_state.sent and undrained:
             return f"the last process of an older attempt on {_named(undrained)}"
-        case Phase.PREPARING if not trial.sent:
+        case Phase.PREPARING if not attempt_state.sent:
             return "the journal, which has to be on its disk first"
         case Phase.PREPARING:
-            return f"{_who(trial, trial.roster.missing(MemberState.PREPARED))} to be ready"
+            return f"{_who(attempt_state, attempt_state.roster.missing(MemberState.PREPARED))} to be ready"
         case Phase.STARTING:
-            late = trial.roster.missing(MemberState.UP, MemberState.DONE, MemberState.FAILED)
-            return f"{_who(trial, late)} to come up" if late else "a peer's own word about a failure"
-        case Phase.DRAINING if trial.hooks is not None:
-            return f"the hooks after the attempt on {_named(trial.hooks.nodes)}"
-        case Phase.DRAINING if trial.found is not None:
+            late = attempt_state.roster.missing(MemberState.UP, MemberState.DONE, MemberState.FAILED)
+            return f"{_who(attempt_state, late)} to come up" if late else "a peer's own word about a failure"
+        case Phase.DRAINING if attempt_state.hooks is not None:
+            return f"the hooks after the attempt on {_named(attempt_state.hooks.nodes)}"
+        case Phase.DRAINING if attempt_state.found is not None:
             return "the decision"
-        case Phase.DRAINING if trial.collecting:
+        case Phase.DRAINING if attempt_state.collecting:
             return "the evidence of its end"
         case Phase.DRAINING:
             return f"the last process on {_named(undrained)}" if undrained else "late evidence of a fenced node"
@@ -130,11 +131,11 @@ def waits_for(
             assert_never(phase)
 
 
-def _who(trial: AttemptState, ranks: tuple[int, ...]) -> str:
-    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; for many ranks return only the numbers. `trial`: the
+def _who(attempt_state: AttemptState, ranks: tuple[int, ...]) -> str:
+    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; for many ranks return only the numbers. `attempt_state`: the
     attempt's state.
     """
-    seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]
+    seats = [attempt_state.roster.members[rank].seat for rank in ranks[: FEW + 1]]
     if len(seats) > FEW:
         return f"ranks {_named([str(rank) for rank in ranks])}"
     return ", ".join(f"rank {seat.rank} ({seat.role} {seat.role_rank} on {seat.node})" for seat in seats)

@@ -22,9 +22,9 @@ class Resuming:
     Attempt numbers, records, budgets and avoided devices carry over to the new run.
     """
 
-    def __init__(self, gang: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
+    def __init__(self, gang: GangState, agents: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._gang = gang
-        self._speakers = speakers
+        self._agents = agents
         self._draining = draining
         self._ending = ending
 
@@ -39,7 +39,7 @@ class Resuming:
         gang.caused_by_this()
         then = min(now, max(gang.entered_at, gang.handled_at, event.seen_at or 0.0))
         gang.say(f"{event.platform} runs again, for the {_nth(event.run + 1)} time: {event.reason}")
-        self._speakers.bury(gang.known)
+        self._agents.bury(gang.known)
         gang.resume(event)
         request = StopRequest(
             reason=event.reason,
@@ -53,7 +53,7 @@ class Resuming:
         if gang.phase in LIVE or gang.phase is Phase.DRAINING:
             self._draining.cut_short(request, words, then, now)
         elif gang.phase is Phase.CHECKING or (gang.phase is Phase.ASSEMBLING and gang.pending):
-            gang.trial.end_by(request)
+            gang.attempt_state.end_by(request)
             self._ending.record_unstarted(PhaseTrigger.RESUMED, then, DecisionKind.REQUEUE, words)
             gang.pause_until(now)
             gang.count_since(now)
@@ -88,11 +88,11 @@ class Resuming:
         """
         gang = self._gang
         awaited = gang.pending or (gang.phase is Phase.ASSEMBLING and not gang.attempt)
-        if event.attempt != gang.attempt or not awaited or len(gang.trial.said) >= MOST_SAID:
+        if event.attempt != gang.attempt or not awaited or len(gang.attempt_state.said) >= MOST_SAID:
             return
-        if event.node and event.node not in gang.trial.nodes:
+        if event.node and event.node not in gang.attempt_state.nodes:
             return  # ignore an answer about a node that this attempt does not use
-        at = gang.trial.stop_asked_at
+        at = gang.attempt_state.stop_asked_at
         words = Evidence(
             kind=EvidenceKind.PLATFORM,
             text=f"{event.subject}: {event.words}",
@@ -100,8 +100,8 @@ class Resuming:
             at=at,
             node=event.node,
         )
-        if words not in gang.trial.said:
-            gang.trial.add_said(words)
+        if words not in gang.attempt_state.said:
+            gang.attempt_state.add_said(words)
 
 
 def _nth(number: int) -> str:

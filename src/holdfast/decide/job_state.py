@@ -120,7 +120,7 @@ class GangState:
         self._roster = roster
         self._spec: JobSpec | None = None
         self._story: deque[tuple[float, int, Phase, str, str]] = deque(maxlen=STORY)
-        self.trial = AttemptState(0, 0.0, roster=roster)
+        self.attempt_state = AttemptState(0, 0.0, roster=roster)
 
     @property
     def submitted(self) -> bool:
@@ -163,7 +163,7 @@ class GangState:
         target = TABLE.get((self.phase, trigger))
         if target is None:
             raise InvalidTransition(self.phase, trigger, self.story())
-        self.trial.charge(self.phase.value.lower(), max(0.0, now - self.entered_at))
+        self.attempt_state.charge(self.phase.value.lower(), max(0.0, now - self.entered_at))
         self.phase = target
         self.entered_at = now
         self._story.append((now, self.attempt, self.phase, self.cause, why[:STORY_TEXT]))
@@ -292,7 +292,7 @@ class GangState:
         self.attempt = self.highest = self.highest + 1
         waited = {"backoff": max(0.0, now - self.entered_at)}
         if self.phase is Phase.ASSEMBLING:
-            waited = {"backoff": self.trial.parts.get("backoff", 0.0), "assembling": waited["backoff"]}
+            waited = {"backoff": self.attempt_state.parts.get("backoff", 0.0), "assembling": waited["backoff"]}
         self._try_next(now, waited)
         self.entered_at = now
 
@@ -309,12 +309,12 @@ class GangState:
         """Create the state of the present attempt. Nothing carries over from the previous one. `waited`: phase →
         seconds.
         """
-        self.trial = AttemptState(self.attempt, now, waited, roster=self._roster)
+        self.attempt_state = AttemptState(self.attempt, now, waited, roster=self._roster)
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
         """Place the attempt's ranks on `seats`, and keep the order of the nodes for the next attempt."""
-        self.trial.seat(seats, self.addresses() if self.many else {})
-        self.line = self.trial.roster.nodes
+        self.attempt_state.seat(seats, self.addresses() if self.many else {})
+        self.line = self.attempt_state.roster.nodes
 
     def record(self, record: AttemptRecord) -> None:
         """Add the record of the ended attempt."""
@@ -395,9 +395,9 @@ class GangState:
 
     def where(self, names: Sequence[str]) -> tuple[str, ...]:
         """Convert a report's device names, such as `gpu3` on its node, to names that are unique in the job."""
-        found = self.trial.found
+        found = self.attempt_state.found
         first = found.report.first if found is not None else None
-        nodes = {fault.event.device: fault.event.node for fault in self.trial.faults}
+        nodes = {fault.event.device: fault.event.node for fault in self.attempt_state.faults}
         at = first.node if first is not None else ""
         return tuple(each for name in names for each in self.names_on(nodes.get(name, at), (name,)))
 

@@ -20,7 +20,7 @@ from holdfast.model.job_spec import Timers
 HISTORY = 3
 
 
-class _Word(msgspec.Struct):
+class _LastHeartbeat(msgspec.Struct):
     """The last heartbeat of one node's agent.
 
     `said_at`: when the silence since this heartbeat was last reported as an event (seconds); None: not yet.
@@ -44,7 +44,7 @@ class Liveness:
         self._beat_s = timers.beat_s
         self.silent_s = timers.lease_s
         self.fence_s = timers.lease_s + timers.drift_s + timers.beat_s
-        self._words: dict[str, _Word] = {}
+        self._heartbeats: dict[str, _LastHeartbeat] = {}
         self._wake: float | None = None
 
     def expect(self, nodes: Iterable[str], now: float, boots: Mapping[str, int] | None = None) -> None:
@@ -54,37 +54,37 @@ class Liveness:
         number.
         """
         for node in nodes:
-            word = self._words.get(node)
+            heartbeat = self._heartbeats.get(node)
             known = (boots or {}).get(node, 0)
-            self._words[node] = _Word(max(known, word.boot if word else 0), now)
+            self._heartbeats[node] = _LastHeartbeat(max(known, heartbeat.boot if heartbeat else 0), now)
         self._look_again()
 
     def heard(self, node: str, boot: int, now: float) -> bool:
         """Record an agent's report. Return False if the agent has been replaced; the owner must not acknowledge such a
         report.
         """
-        word = self._words.get(node)
-        if word is None:
-            word = self._words[node] = _Word(boot, now)
-            self._wake = self._next(word) if self._wake is None else min(self._wake, self._next(word))
+        heartbeat = self._heartbeats.get(node)
+        if heartbeat is None:
+            heartbeat = self._heartbeats[node] = _LastHeartbeat(boot, now)
+            self._wake = self._next(heartbeat) if self._wake is None else min(self._wake, self._next(heartbeat))
             return True
-        if boot < word.boot:
+        if boot < heartbeat.boot:
             return False
-        word.before.append(word.heard_at)
-        word.boot, word.heard_at, word.said_at = boot, now, None
+        heartbeat.before.append(heartbeat.heard_at)
+        heartbeat.boot, heartbeat.heard_at, heartbeat.said_at = boot, now, None
         return True
 
     def heard_at(self, node: str) -> float | None:
         """Return when a node's agent last reported; None: the node is not watched."""
-        word = self._words.get(node)
-        return word.heard_at if word is not None else None
+        heartbeat = self._heartbeats.get(node)
+        return heartbeat.heard_at if heartbeat is not None else None
 
     def forget(self, node: str, boot: int) -> None:
         """Stop watching a node, because its agent and all its processes have ended."""
-        word = self._words.get(node)
-        if word is not None and word.boot <= boot:
+        heartbeat = self._heartbeats.get(node)
+        if heartbeat is not None and heartbeat.boot <= boot:
             # `_wake` may now be too early. An early call of `due` costs less than a scan of all nodes.
-            del self._words[node]
+            del self._heartbeats[node]
 
     def next_wake(self) -> float | None:
         """Return when `due` may have an event, in seconds; None if no node is watched."""
@@ -99,27 +99,29 @@ class Liveness:
         if now > self._wake + self._beat_s:
             # If the owner was suspended or starved, it has not read the reports that arrived meanwhile. So count no
             # node as silent yet.
-            for word in self._words.values():
-                word.heard_at = max(word.heard_at, now - self.silent_s + self._beat_s)
+            for heartbeat in self._heartbeats.values():
+                heartbeat.heard_at = max(heartbeat.heard_at, now - self.silent_s + self._beat_s)
         found: list[NodeSilent | NodeFenced] = []
-        for node, word in self._words.items():
-            if now < self._next(word):
+        for node, heartbeat in self._heartbeats.items():
+            if now < self._next(heartbeat):
                 continue
-            words = [round(now - at, 1) for at in (word.heard_at, *reversed(word.before))]
-            found.append(NodeSilent(node=node, boot=word.boot, silent_s=now - word.heard_at, words_s=tuple(words)))
-            if now >= word.heard_at + self.fence_s:
-                found.append(NodeFenced(node=node, boot=word.boot))
-            word.said_at = now
+            words = [round(now - at, 1) for at in (heartbeat.heard_at, *reversed(heartbeat.before))]
+            found.append(
+                NodeSilent(node=node, boot=heartbeat.boot, silent_s=now - heartbeat.heard_at, words_s=tuple(words))
+            )
+            if now >= heartbeat.heard_at + self.fence_s:
+                found.append(NodeFenced(node=node, boot=heartbeat.boot))
+            heartbeat.said_at = now
         self._look_again()
         return found
 
-    def _next(self, word: _Word) -> float:
-        """Return when the next event about this node is due. `word`: the node's last heartbeat."""
-        if word.said_at is None:
-            return word.heard_at + self.silent_s
-        again, fence = word.said_at + self._beat_s, word.heard_at + self.fence_s
-        return min(again, fence) if word.said_at < fence else again
+    def _next(self, heartbeat: _LastHeartbeat) -> float:
+        """Return when the next event about this node is due. `heartbeat`: the node's last heartbeat."""
+        if heartbeat.said_at is None:
+            return heartbeat.heard_at + self.silent_s
+        again, fence = heartbeat.said_at + self._beat_s, heartbeat.heard_at + self.fence_s
+        return min(again, fence) if heartbeat.said_at < fence else again
 
     def _look_again(self) -> None:
         # A heartbeat can only postpone an event, so this minimum is never too late.
-        self._wake = min(map(self._next, self._words.values()), default=None)
+        self._wake = min(map(self._next, self._heartbeats.values()), default=None)

@@ -64,7 +64,7 @@ class Assembly:
             return
         gang.miss(node, why)
         self._able.discard(node)
-        if node not in gang.trial.nodes:
+        if node not in gang.attempt_state.nodes:
             gang.say(f"{node} is gone: {why}", cause=gang.this_event())
 
     def heard(self, node: str) -> bool:
@@ -165,7 +165,7 @@ class Assembly:
     def growth(self, now: float) -> StopRequest | None:
         """Return a request to stop the running attempt, so that a larger attempt can use new nodes; None: go on."""
         gang, plan = self._gang, self._gang.spec.nodes
-        before = len(gang.trial.roster.nodes)
+        before = len(gang.attempt_state.roster.nodes)
         if not plan.grow or gang.phase is not Phase.RUNNING or before >= plan.most:
             return None
         after = len(gang.line_up(gang.avoid))

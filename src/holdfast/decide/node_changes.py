@@ -26,7 +26,7 @@ class Nodes:
     def __init__(
         self,
         gang: GangState,
-        speakers: AgentRegistry,
+        agents: AgentRegistry,
         orders: Orders,
         beginning: AttemptStart,
         ending: AttemptRecorder,
@@ -34,7 +34,7 @@ class Nodes:
         troubles: AttemptFailures,
     ) -> None:
         self._gang = gang
-        self._speakers = speakers
+        self._agents = agents
         self._orders = orders
         self._beginning = beginning
         self._ending = ending
@@ -47,33 +47,37 @@ class Nodes:
 
     def joined(self, event: ev.NodeJoined, now: float) -> None:
         """Handle the arrival of a node whose agent was admitted."""
-        gang, boot = self._gang, self._speakers.boots.get(event.node.name, 0)
+        gang, boot = self._gang, self._agents.boots.get(event.node.name, 0)
         if not gang.submitted or gang.phase is Phase.DONE or event.boot < boot:
             return
-        if self._speakers.is_dead(event.node.name, event.boot):
+        if self._agents.is_dead(event.node.name, event.boot):
             return
         if not self._assembly.joined(event) and boot == event.boot:
             return  # do nothing: the agent has only reconnected, and its node has not changed
-        if gang.phase is Phase.DRAINING and gang.trial.forgotten and event.node.name not in gang.trial.nodes:
-            gang.trial.drain_again((*gang.trial.nodes, event.node.name))
+        if (
+            gang.phase is Phase.DRAINING
+            and gang.attempt_state.forgotten
+            and event.node.name not in gang.attempt_state.nodes
+        ):
+            gang.attempt_state.drain_again((*gang.attempt_state.nodes, event.node.name))
             self._draining.begin_again(now)
-        if self._speakers.speaks_anew(event.node.name, event.boot):
+        if self._agents.speaks_anew(event.node.name, event.boot):
             self.agent_is_back(event.node.name, now, event.memory_kill)
         self.look(now, came=True)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
         """Handle a node that has left for good."""
         gang = self._gang
-        if gang.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
+        if gang.phase is Phase.DONE or event.boot < self._agents.boots.get(event.node, 0):
             return
-        if self._speakers.is_dead(event.node, event.boot):
+        if self._agents.is_dead(event.node, event.boot):
             return
         self._assembly.missed(event.node, event.reason)
         gang.leave(event.node)
         self._troubles.left(event, now)
         if event.fenced:
             # The agent that left cannot report the end of its workers.
-            self._speakers.busy.pop(event.node, None)
+            self._agents.busy.pop(event.node, None)
             self._draining.fence(event.node, now)
         self.look(now)
 
@@ -116,7 +120,7 @@ class Nodes:
                 self._beginning.assembled(now)
             elif came or not self._assembly.at_least():
                 self._assembly.call(now)
-        elif gang.phase is Phase.CHECKING and gang.absent.keys() & gang.trial.asked:
+        elif gang.phase is Phase.CHECKING and gang.absent.keys() & gang.attempt_state.asked:
             gang.caused_by_this()
             self._beginning.look_elsewhere("a node is gone", now)
         elif came:
@@ -159,12 +163,12 @@ class Nodes:
         owner repeats PREPARE, and only older attempts count as ended on the node.
         """
         gang = self._gang
-        untouched = gang.phase is Phase.PREPARING and all(k.state is None for k in gang.trial.roster.on(node))
+        untouched = gang.phase is Phase.PREPARING and all(k.state is None for k in gang.attempt_state.roster.on(node))
         over = gang.attempt - 1 if untouched or gang.phase is Phase.CHECKING else gang.attempt
         lost = LeftBehind(node=node, silent_s=0.0, back=True, memory_kill=memory_kill)
         self._draining.lose(lost)
-        self._speakers.began_anew(node, over)
-        if gang.phase not in LIVE or untouched or node not in gang.trial.roster:
+        self._agents.began_anew(node, over)
+        if gang.phase not in LIVE or untouched or node not in gang.attempt_state.roster:
             return False
         self._troubles.lose(lost, f"the agent of {node} started anew", now)
         return True
@@ -177,20 +181,20 @@ class Nodes:
         gang = self._gang
         gang.raise_term()
         gang.forget_room()
-        self._speakers.forget((node.name for node in gang.nodes), now + gang.lease_s())
+        self._agents.forget((node.name for node in gang.nodes), now + gang.lease_s())
         if gang.phase is Phase.PREPARING:
             # The owner may have sent PREPARE before its restart. A second PREPARE has no effect, because the placement
             # is the same.
-            gang.trial.mark_sent()
+            gang.attempt_state.mark_sent()
         if gang.phase is Phase.ASSEMBLING:
             # No agent could connect while the owner was down, so postpone these timers.
             for timer in (TimerKind.DEADLINE, TimerKind.LAST_CALL):
                 gang.timers.postpone(timer, now + gang.lease_s())
         if gang.phase is Phase.CHECKING:
-            gang.trial.repeat_round()
+            gang.attempt_state.repeat_round()
             self._beginning.ask_checks(now)
         elif gang.phase in LIVE:
-            gang.trial.forget_agents()
+            gang.attempt_state.forget_agents()
             gang.arm(TimerKind.CONFIRM, now + gang.lease_s())
             self._orders.send(now)
         elif gang.phase is Phase.DRAINING:
@@ -203,7 +207,7 @@ class Nodes:
     def confirm(self, now: float) -> None:
         """Stop the attempt if an agent has sent no report in time since the owner's restart."""
         gang = self._gang
-        if quiet := gang.trial.quiet(preparing=gang.phase is Phase.PREPARING):
+        if quiet := gang.attempt_state.quiet(preparing=gang.phase is Phase.PREPARING):
             names = ", ".join(quiet)
             lost = LeftBehind(node=quiet[0], silent_s=gang.lease_s())
             self._troubles.lose(lost, f"{names} did not answer after the owner came back", now)

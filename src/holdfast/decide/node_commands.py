@@ -21,9 +21,9 @@ AT_ONCE = 100
 class Orders:
     """Sends the present phase's command to every node that has not begun to obey it."""
 
-    def __init__(self, gang: GangState, speakers: AgentRegistry, numbers: AttemptNumbers) -> None:
+    def __init__(self, gang: GangState, agents: AgentRegistry, numbers: AttemptNumbers) -> None:
         self._gang = gang
-        self._speakers = speakers
+        self._agents = agents
         self._numbers = numbers
 
     def send(self, now: float) -> None:
@@ -31,31 +31,31 @@ class Orders:
         `resend_s`.
         """
         gang = self._gang
-        roster, trial = gang.trial.roster, gang.trial
+        roster, attempt_state = gang.attempt_state.roster, gang.attempt_state
         commands: Iterable[tuple[str, Command]]
         match gang.phase:
             case Phase.PREPARING if not self._numbers.may_prepare(now):
                 gang.arm(TimerKind.RESEND, now + gang.spec.timers.resend_s)
                 return
             case Phase.PREPARING:
-                late = trial.nodes_of(roster.in_state(None, MemberState.NONE))
+                late = attempt_state.nodes_of(roster.in_state(None, MemberState.NONE))
                 commands = [(node, self._prepare(node)) for node in late]
             case Phase.STARTING:
                 go = Go(attempt=gang.attempt, term=gang.term)
-                commands = [(node, go) for node in trial.nodes_of(roster.missing(MemberState.GOING, *GONE))]
+                commands = [(node, go) for node in attempt_state.nodes_of(roster.missing(MemberState.GOING, *GONE))]
             case Phase.DRAINING:
                 stop = Stop(
                     attempt=gang.highest,
-                    reason=trial.reason,
-                    grace_s=trial.grace_s,
-                    save_s=trial.save_s,
-                    signal=trial.signal,
-                    hold_s=trial.hold_s,
-                    within_s=None if trial.kill_by is None else max(0.0, trial.kill_by - now),
-                    leftover_s=trial.leftover_s,
+                    reason=attempt_state.reason,
+                    grace_s=attempt_state.grace_s,
+                    save_s=attempt_state.save_s,
+                    signal=attempt_state.signal,
+                    hold_s=attempt_state.hold_s,
+                    within_s=None if attempt_state.kill_by is None else max(0.0, attempt_state.kill_by - now),
+                    leftover_s=attempt_state.leftover_s,
                     term=gang.term,
                 )
-                commands = [(node, stop) for node in trial.nodes if not self._speakers.is_stopped(node)]
+                commands = [(node, stop) for node in attempt_state.nodes if not self._agents.is_stopped(node)]
             case _:
                 return
         gang.emit(*(Send(node=node, command=command, cause=gang.cause) for node, command in commands))
@@ -66,19 +66,19 @@ class Orders:
         """Return the factor for `resend_s`: more than 1 for a PREPARE that lists the peers of a large gang, because it
         takes longer to send.
         """
-        trial = self._gang.trial
-        if self._gang.phase is not Phase.PREPARING or trial.peers is None:
+        attempt_state = self._gang.attempt_state
+        if self._gang.phase is not Phase.PREPARING or attempt_state.peers is None:
             return 1.0
-        return max(1.0, len(trial.nodes) / AT_ONCE)
+        return max(1.0, len(attempt_state.nodes) / AT_ONCE)
 
     def _prepare(self, node: str) -> Prepare:
-        gang, roster = self._gang, self._gang.trial.roster
+        gang, roster = self._gang, self._gang.attempt_state.roster
         seats = tuple(known.seat for known in roster.on(node))
         return Prepare(
             attempt=gang.attempt,
             seats=seats,
             shape=roster.shapes[node],
-            meeting=gang.trial.meeting,
-            peers=gang.trial.peers,
+            meeting=gang.attempt_state.meeting,
+            peers=gang.attempt_state.peers,
             term=gang.term,
         )

@@ -26,25 +26,25 @@ class NodeWorkers:
     """The workers of the agent's present attempt. Times are seconds on the agent's clock."""
 
     def __init__(self) -> None:
-        self.hands: dict[int, WorkerSlot] = {}
+        self.slots: dict[int, WorkerSlot] = {}
 
     def reset(self) -> None:
         """Forget the workers of the previous attempt, because another one begins."""
-        self.hands = {}
+        self.slots = {}
 
     def add(self, seat: Seat) -> None:
-        self.hands[seat.rank] = WorkerSlot(seat=seat)
+        self.slots[seat.rank] = WorkerSlot(seat=seat)
 
     def state(self, rank: int) -> MemberState:
-        hand = self.hands.get(rank)
+        hand = self.slots.get(rank)
         return MemberState.NONE if hand is None else hand.state
 
     def alive(self) -> bool:
-        return any(hand.state in ALIVE for hand in self.hands.values())
+        return any(hand.state in ALIVE for hand in self.slots.values())
 
     def become(self, rank: int, source: MemberState, target: MemberState) -> bool:
         """Move a worker from the state `source` to `target`. Return False if it is in another state."""
-        hand = self.hands.get(rank)
+        hand = self.slots.get(rank)
         if hand is None or hand.state is not source:
             return False
         hand.state = target
@@ -55,25 +55,25 @@ class NodeWorkers:
         process.
         """
         if self.become(rank, MemberState.BOOTING, MemberState.PREPARED):
-            self.hands[rank].warm = warm
+            self.slots[rank].warm = warm
 
     def notified(self, listening: tuple[int, ...]) -> None:
         """Record that the workers were notified to save and exit. `listening`: the ranks that had registered for such a
         notice.
         """
         for rank in listening:
-            if rank in self.hands:
-                self.hands[rank].listened = True
+            if rank in self.slots:
+                self.slots[rank].listened = True
 
     def failed_to_start(self, rank: int, reason: str, now: float, *, intended: bool) -> None:
-        hand = self.hands.get(rank)
+        hand = self.slots.get(rank)
         if hand is not None and hand.state in ALIVE:
             hand.state = MemberState.STOPPED if intended else MemberState.FAILED
             hand.start_failed, hand.ended_at = reason, now
 
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
         """Record a worker's exit. `intended`: whether the agent had recorded the attempt's stop before."""
-        hand = self.hands.get(ended.rank)
+        hand = self.slots.get(ended.rank)
         if hand is None or hand.state not in ALIVE:
             return
         hand.exit, hand.ended_at = ended, now if ended.ended_at is None else ended.ended_at
@@ -91,7 +91,7 @@ class NodeWorkers:
 
     def reaped(self) -> None:
         """Mark all live workers as stopped. No process is left, even if the agent has missed some exits."""
-        for hand in self.hands.values():
+        for hand in self.slots.values():
             if hand.state in ALIVE:
                 hand.state = MemberState.STOPPED
 
@@ -107,5 +107,5 @@ class NodeWorkers:
                 warm=hand.warm,
                 listened=hand.listened,
             )
-            for rank, hand in self.hands.items()
+            for rank, hand in self.slots.items()
         )

@@ -108,7 +108,7 @@ class Owner:
         """Handle a report that arrived at `now` (seconds). Return the event for the gang; None if the report brings
         nothing new.
         """
-        if self.gang.speakers.is_dead(report.node, report.boot):
+        if self.gang.agents.is_dead(report.node, report.boot):
             self.gang.count_stale()
             return None  # ignore a report from an agent of an earlier run of the job
         if self.liveness is not None:
@@ -131,12 +131,12 @@ class Owner:
         If an agent only reconnects, its node has not changed.
         """
         gang, node = self.gang, joined.node
-        if gang.speakers.is_dead(node.name, joined.boot):
+        if gang.agents.is_dead(node.name, joined.boot):
             return None
         news = (
             gang.known.get(node.name) != node
             or node.name in gang.absent
-            or gang.speakers.boots.get(node.name) != joined.boot
+            or gang.agents.boots.get(node.name) != joined.boot
             or not gang.avoid >= set(gang.names_on(node.name, (kept.device for kept in joined.kept_out)))
         )
         return joined if news else None
@@ -153,7 +153,7 @@ class Owner:
 
     def answer(self, report: Report) -> list[Action]:
         """Return the acknowledgement of a handled report; empty for a report of a replaced agent."""
-        if self.liveness is None or self.gang.speakers.is_of_before(report):
+        if self.liveness is None or self.gang.agents.is_of_before(report):
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
@@ -165,10 +165,10 @@ class Owner:
             self.liveness.expect((node.name for node in event.nodes), now)
         elif isinstance(event, ev.JobResumed) and event.run > self.gang.run:
             for node in [*self.gang.known]:
-                self.liveness.forget(node, self.gang.speakers.boots.get(node, 0))
+                self.liveness.forget(node, self.gang.agents.boots.get(node, 0))
             self.said.clear()
             self.liveness.expect((node.name for node in event.nodes), now)
-        elif isinstance(event, ev.NodeJoined) and not self.gang.speakers.is_dead(event.node.name, event.boot):
+        elif isinstance(event, ev.NodeJoined) and not self.gang.agents.is_dead(event.node.name, event.boot):
             self.liveness.heard(event.node.name, event.boot, now)
         elif isinstance(event, ev.NodeLeft) and event.fenced:
             self.liveness.forget(event.node, event.boot)
@@ -208,7 +208,7 @@ class Owner:
         if self.liveness is not None:
             gang = self.gang
             self.liveness.expect(
-                (node.name for node in gang.nodes if node.name not in gang.left), now, gang.speakers.boots
+                (node.name for node in gang.nodes if node.name not in gang.left), now, gang.agents.boots
             )
         return led_to
 

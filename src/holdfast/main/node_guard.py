@@ -119,7 +119,9 @@ class _Node:
             wards.append(ManagedChild(AGENT, self._agent, hears=OF_THE_WORKERS))
         if (starter := self._order.starter) is not None:
             host, port = self._order.host, self._listener.getsockname()[1]
-            wards.append(ManagedChild("holdfast-start", lambda birth: starter(host, port, birth.fd), counts=False))
+            wards.append(
+                ManagedChild("holdfast-start", lambda guard_link: starter(host, port, guard_link.fd), counts=False)
+            )
         return wards
 
     def _killed(self, name: str, number: int) -> str:
@@ -134,15 +136,15 @@ class _Node:
             self._memory_kill = kills[0] if kills else None
         return kill_words(kills[0]) if kills else ""
 
-    def _owner(self, birth: ChildContext) -> int:
+    def _owner(self, guard_link: ChildContext) -> int:
         from holdfast.owner.nodes.owner_process import run_owner  # imported late: only one node has an owner
 
         assert self._listener is not None and self._place is not None, "this is the owner's node"
         return run_owner(
-            self._launch, self._order, self._place, self._listener, self._clock, birth, agent_id=self._agent_id
+            self._launch, self._order, self._place, self._listener, self._clock, guard_link, agent_id=self._agent_id
         )
 
-    def _agent(self, birth: ChildContext) -> int:
+    def _agent(self, guard_link: ChildContext) -> int:
         port, home = self._order.port, None
         if self._listener is not None:
             port = self._listener.getsockname()[1]
@@ -155,9 +157,9 @@ class _Node:
             self._launch,
             self._order,
             self._clock,
-            birth,
+            guard_link,
             agent_id=self._agent_id,
-            boot=self._born_ms + birth.number,
+            boot=self._born_ms + guard_link.number,
             port=port,
             owners_place=home,
             memory_kill=self._memory_kill,

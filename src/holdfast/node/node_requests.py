@@ -121,8 +121,8 @@ class NodeParts(msgspec.Struct, frozen=True):
 class NodeRequests:
     """Carries out the owner's requests with a node's parts.
 
-    `link`: the connection to the owner. `hands`: passes commands to the node's agent. `write_agg`: writes OpenPAI's
-    exit file (`runtime.pai.agg.error`) of an attempt. `say`: prints a message.
+    `link`: the connection to the owner. `agent_driver`: passes commands to the node's agent. `write_agg`: writes
+    OpenPAI's exit file (`runtime.pai.agg.error`) of an attempt. `say`: prints a message.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class NodeRequests:
         parts: NodeParts,
         reactor: Reactor,
         link: OwnerLink,
-        hands: AgentDriver,
+        agent_driver: AgentDriver,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
     ) -> None:
@@ -140,7 +140,7 @@ class NodeRequests:
         self._parts = parts
         self._reactor = reactor
         self._link = link
-        self._hands = hands
+        self._agent_driver = agent_driver
         self._write_agg = write_agg
         self._say = say
         #: The last printed message about memory limits.
@@ -181,7 +181,7 @@ class NodeRequests:
                 self._peering = self._peering or self._link_probe()
                 self._peering.take(request, now)
             case _:
-                self._hands.obey(request, now)
+                self._agent_driver.obey(request, now)
 
     def close(self) -> None:
         """Stop sampling ranks, and stop serving peers."""

@@ -67,7 +67,7 @@ class NodeSide:
         self._launch, self._place, self._node = launch, place, node
         self._reactor, self._say, self._logs = reactor, out.say, out.logs
         say = out.say
-        hands = AgentDriver(agent, reactor, link.report)
+        agent_driver = AgentDriver(agent, reactor, link.report)
         self._groups = ControlGroups.make(place.tree or place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log, clock)
         self._out = WorkerOutput(launch, reactor, out, keeps_logs=place.home != NOWHERE)
@@ -77,13 +77,13 @@ class NodeSide:
             setting_of(launch, place, self._streams),
             reactor,
             self._out,
-            hands.learn,
+            agent_driver.learn,
             groups=self._groups,
             warm=nurseries(launch, reactor, say, place.home),
             store=self._store,
         )
-        beside = sides_of(part, out, self._host, reactor, hands.learn, link.report)
-        hands.serve(beside or self._host)
+        beside = sides_of(part, out, self._host, reactor, agent_driver.learn, link.report)
+        agent_driver.serve(beside or self._host)
         site = launch.site(node.name, place.home)
         checks = AttemptChecks(
             launch.checks, launch.spec, site, reactor, say, self._host.ports.hold, launch.environment
@@ -91,8 +91,8 @@ class NodeSide:
         self._faults = DeviceFaults(
             WatchedJob(launch.spec, launch.faults, node, place.home, place.directory),
             DeviceUse(
-                seats=lambda: self._duties.view.seats,
-                avoided=lambda: names_here(self._duties.view.avoid, self._node.name),
+                seats=lambda: self._requests.view.seats,
+                avoided=lambda: names_here(self._requests.view.avoid, self._node.name),
                 rank_of=self._host.workers.rank_of,
             ),
             checker=checks,
@@ -121,9 +121,9 @@ class NodeSide:
             during=during,
             sidecars=beside,
         )
-        self._duties = NodeRequests(part, parts, reactor, link, hands, write_agg, say)
+        self._requests = NodeRequests(part, parts, reactor, link, agent_driver, write_agg, say)
         #: Carries out a request from the owner now.
-        self.take = self._duties.take
+        self.take = self._requests.take
         #: Reserves the rendezvous port of an attempt and returns its address. The host in it is empty if only other
         #: nodes know this node's address.
         self.meet = self._host.meet
@@ -132,14 +132,14 @@ class NodeSide:
         unended = UnendedRanks(
             self._out.pump,
             lambda: self._host.workers.alive,
-            self._duties.sampler,
+            self._requests.sampler,
             launch.spec.timers.leftover_s,
             lambda: self.running,
             reactor.now(),
             say,
         )
         #: The node's parts, in the order of closing.
-        self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during, unended)
+        self._stations = (beside, self._store, self._requests, orders, timers, checks, self._faults, during, unended)
         left = LeftoverNotice(self._host.leftovers, say)
         timed = (checks, self._faults, during, self._host, self._out.pump, saving, unended, left)
         for station in (*timed, disk_cleaner(part, self._host, reactor.now(), say)):
@@ -168,7 +168,7 @@ class NodeSide:
     @property
     def running(self) -> int | None:
         """Return the attempt whose workers are all up; None between attempts."""
-        return self._duties.view.running
+        return self._requests.view.running
 
     def close(self) -> None:
         """End all processes of the job on this node, and close the node's parts."""

@@ -11,7 +11,7 @@ from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.node import prechecks, rare_parts, sidecars
 from holdfast.node.torch_timers import TorchTimers, timer_file
 from holdfast.observe.log_file import LogFile
-from holdfast.record.job_directory import DOOR
+from holdfast.record.job_directory import SSH_FOLDER
 
 if TYPE_CHECKING:
     from holdfast.act.host import LocalHost
@@ -94,7 +94,7 @@ def _ssh_server(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
     # All nodes of a job must have the same ssh keys, so they derive them from the job's key. A job on one node uses a
     # random key.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
-    directory = place.directory / DOOR
+    directory = place.directory / SSH_FOLDER
     return sidecars.SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
 
 

@@ -21,7 +21,7 @@ from holdfast.model.evidence import AttemptEvidence, HostFacts
 from holdfast.node import rare_parts
 from holdfast.node.devices.visible_devices import devices_here, kept_out_here
 from holdfast.node.torch_timers import FILE, timer_file
-from holdfast.record.job_directory import DOOR
+from holdfast.record.job_directory import SSH_FOLDER
 
 if TYPE_CHECKING:
     from holdfast.act.warm.nurseries import Warm
@@ -143,7 +143,7 @@ def _with_ssh_config(launch: LaunchSpec, place: JobPlace, environment: Mapping[s
     """Add the path of the configuration for `ssh -F` to the environment, if the job has an ssh server for debugging."""
     if launch.spec.runtime.ssh is None:
         return environment
-    return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / DOOR / "config")}
+    return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / SSH_FOLDER / "config")}
 
 
 def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:

@@ -48,7 +48,7 @@ class IdleReporter:
         self._attempt = 0
         self._began_at = 0.0
         #: Judges whether the running attempt is idle. None before the attempt's first deadline.
-        self._stillness: IdleJudge | None = None
+        self._judge: IdleJudge | None = None
         reactor.deadlines(self._next_wake, self._due)
 
     def send(self, node: str, request: Request) -> None:
@@ -68,32 +68,32 @@ class IdleReporter:
     def moved(self, view: GangView) -> None:
         """Handle a new phase or attempt of the gang. Only a running attempt is watched."""
         if view.phase is not Phase.RUNNING:
-            self._view = self._stillness = None
+            self._view = self._judge = None
         elif self._view is None or self._attempt != view.attempt:
-            self._view, self._attempt, self._stillness = view, view.attempt, None
+            self._view, self._attempt, self._judge = view, view.attempt, None
             self._began_at = self._reactor.now()
 
     def hear(self, node: str, seen: RanksSeen) -> None:
         """Handle a node's answer to a request for a sample of its ranks."""
-        if self._stillness is not None:
-            self._go_on(self._stillness, self._stillness.hear(node, seen, self._reactor.now()))
+        if self._judge is not None:
+            self._go_on(self._judge, self._judge.hear(node, seen, self._reactor.now()))
 
     # ------------------------------------------------------------------------------------------ private methods
 
     def _next_wake(self) -> float | None:
-        if self._stillness is not None:
-            return self._stillness.next_wake()
+        if self._judge is not None:
+            return self._judge.next_wake()
         return self._began_at + self._after_s / 4 if self._view is not None else None
 
     def _due(self, now: float) -> Iterator[Event]:
-        if self._stillness is None and self._view is not None:
+        if self._judge is None and self._view is not None:
             # imported late, because a job's start does not need this module
             from holdfast.owner.idle_judge import IdleJudge
 
-            self._stillness = IdleJudge(self._after_s)
-            self._stillness.begin(self._attempt, self._view.seats, self._began_at, now)
-        if self._stillness is not None:
-            self._go_on(self._stillness, self._stillness.due(now))
+            self._judge = IdleJudge(self._after_s)
+            self._judge.begin(self._attempt, self._view.seats, self._began_at, now)
+        if self._judge is not None:
+            self._go_on(self._judge, self._judge.due(now))
         return iter(())
 
     def _go_on(self, judge: IdleJudge, step: LookAtRanks | HangEvidence | None) -> None:

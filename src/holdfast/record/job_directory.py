@@ -20,7 +20,7 @@ from holdfast.record.state_directory import job_dir
 #: The state directory of a job if no directory is writable. No user can create a file at this path.
 NOWHERE = Path("/proc/holdfast-has-no-home")
 #: The folder in a job's directory with the keys for the sshd beside the workers.
-DOOR = "ssh"
+SSH_FOLDER = "ssh"
 #: The link in a job's directory to its logs, if `--log-dir` puts them elsewhere.
 LOGS_LINK = "logs"
 

@@ -63,12 +63,12 @@ class KnownAgents:
         #: `--node-rank` → the id of the last agent with it; `_by_name`: node name → the id of the last agent with it.
         self._by_rank: dict[int, str] = {}
 
-    def put(self, lodger: KnownAgent) -> None:
+    def put(self, agent: KnownAgent) -> None:
         """Add an admitted agent, or update it."""
-        self._by_agent[lodger.agent] = lodger
-        self._by_name[lodger.name] = lodger.agent
-        if lodger.node_rank is not None:
-            self._by_rank[lodger.node_rank] = lodger.agent
+        self._by_agent[agent.agent] = agent
+        self._by_name[agent.name] = agent.agent
+        if agent.node_rank is not None:
+            self._by_rank[agent.node_rank] = agent.agent
 
     def __len__(self) -> int:
         return len(self._by_agent)
@@ -87,86 +87,86 @@ class KnownAgents:
 def admit(
     hello: Hello | Foreign,
     address: str,
-    house: AdmissionContext,
-    lodgers: KnownAgents,
+    owner: AdmissionContext,
+    admitted: KnownAgents,
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None = None,
 ) -> Welcome | Refused:
     """Answer an agent's hello (its first message) with a welcome or a refusal. The caller adds an admitted agent to
-    `lodgers`.
+    `admitted`.
 
     hello: the agent's first message.
     address: the address at which other nodes reach the agent.
-    house: the owner's data.
-    lodgers: the agents admitted so far.
+    owner: the owner's data.
+    admitted: the agents admitted so far.
     is_live: returns whether the node of this name is connected.
     is_lost: returns whether the node of this name is lost; None: every node without a connection counts as lost.
     """
-    if refused := _stranger(hello, house):
+    if refused := _stranger(hello, owner):
         return refused
     assert isinstance(hello, Hello), "another version's hello is refused by now"
-    before = lodgers.agent(hello.agent)
-    refused = _rival(hello, house) or _differs(hello, house) or _no_room(hello, house, lodgers, is_live)
+    before = admitted.agent(hello.agent)
+    refused = _rival(hello, owner) or _differs(hello, owner) or _no_room(hello, owner, admitted, is_live)
     if refused:
         return refused
-    name = before.name if before is not None else _name(hello.node.name, address, lodgers, is_live, is_lost)
+    name = before.name if before is not None else _name(hello.node.name, address, admitted, is_live, is_lost)
     return Welcome(
-        job_id=house.job_id,
+        job_id=owner.job_id,
         node=name,
-        spec=house.spec,
-        term=house.term,
-        owner=house.host,
-        settings=house.settings,
+        spec=owner.spec,
+        term=owner.term,
+        owner=owner.host,
+        settings=owner.settings,
     )
 
 
-def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None:
+def _stranger(hello: Hello | Foreign, owner: AdmissionContext) -> Refused | None:
     """Return a refusal if the agent's version of holdfast differs from the owner's; else None.
 
     In that case the other fields of its hello (first message) are not compared, because they may mean something else.
     """
-    if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
+    if hello.protocol == PROTOCOL and hello.version == owner.version and isinstance(hello, Hello):
         return None
     theirs = f"holdfast {hello.version} (protocol {hello.protocol})"
-    ours = f"holdfast {house.version} (protocol {PROTOCOL})"
+    ours = f"holdfast {owner.version} (protocol {PROTOCOL})"
     return Refused(
-        reason=f"this node has {theirs}, and the owner on {house.host} has {ours}",
-        hint=f"python3 -m pip install holdfast-run=={house.version}   (on this node)",
+        reason=f"this node has {theirs}, and the owner on {owner.host} has {ours}",
+        hint=f"python3 -m pip install holdfast-run=={owner.version}   (on this node)",
         code=BAD_USAGE,
     )
 
 
-def _rival(hello: Hello, house: AdmissionContext) -> Refused | None:
+def _rival(hello: Hello, owner: AdmissionContext) -> Refused | None:
     """Return a refusal if the agent's node also hosts an owner of this job; else None."""
-    if not hello.hosts or hello.job != house.job:
+    if not hello.hosts or hello.job != owner.job:
         return None
     return Refused(
-        reason=f"two nodes are to host the owner: {hello.node.name} ({hello.hosts}), and {house.host}, which answers "
+        reason=f"two nodes are to host the owner: {hello.node.name} ({hello.hosts}), and {owner.host}, which answers "
         f"at {hello.dialled}",
         hint="holdfast run --rdzv-conf is_host=1 …   (or --node-rank 0 with --master-addr: on one node only)",
         code=BAD_USAGE,
     )
 
 
-def _differs(hello: Hello, house: AdmissionContext) -> Refused | None:
+def _differs(hello: Hello, owner: AdmissionContext) -> Refused | None:
     """Return a refusal if the node's options differ from the owner's; else None."""
-    if hello.job != house.job:
+    if hello.job != owner.job:
         return Refused(
-            reason=f"the owner on {house.host} runs another job: {house.job}; this node was started for {hello.job}",
+            reason=f"the owner on {owner.host} runs another job: {owner.job}; this node was started for {hello.job}",
             hint="holdfast run --rdzv-endpoint HOST:OTHERPORT …, or the same --rdzv-id on every node",
             code=BAD_USAGE,
         )
-    if hello.user != house.user:
+    if hello.user != owner.user:
         return Refused(
-            reason=f"the owner on {house.host} belongs to user {house.user}, and this node runs as user {hello.user}: "
+            reason=f"the owner on {owner.host} belongs to user {owner.user}, and this node runs as user {hello.user}: "
             "all nodes of a job have one user",
-            hint=f"sudo -u {house.user} holdfast run …, or another --rdzv-endpoint",
+            hint=f"sudo -u {owner.user} holdfast run …, or another --rdzv-endpoint",
             code=BAD_USAGE,
         )
-    here, there = _typed(hello.plan), _typed(house.spec.nodes)
+    here, there = _typed(hello.plan), _typed(owner.spec.nodes)
     if here != there:
         return Refused(
-            reason=f"the owner on {house.host} was started with --nnodes {there}, this node with --nnodes {here}: "
+            reason=f"the owner on {owner.host} was started with --nnodes {there}, this node with --nnodes {here}: "
             "expected the same on every node",
             hint=f"holdfast run --nnodes {there} …",
             code=BAD_USAGE,
@@ -175,17 +175,17 @@ def _differs(hello: Hello, house: AdmissionContext) -> Refused | None:
 
 
 def _no_room(
-    hello: Hello, house: AdmissionContext, lodgers: KnownAgents, is_live: Callable[[str], bool]
+    hello: Hello, owner: AdmissionContext, admitted: KnownAgents, is_live: Callable[[str], bool]
 ) -> Refused | None:
-    before = lodgers.agent(hello.agent)
+    before = admitted.agent(hello.agent)
     if before is not None and hello.boot < before.boot:
         return Refused(
             reason=f"a newer agent of {before.name} has said hello (start {before.boot}; this is start {hello.boot})",
-            hint=f"holdfast show {house.job_id}",
+            hint=f"holdfast show {owner.job_id}",
             code=UNAVAILABLE,
         )
     rank = hello.node.node_rank
-    taken = lodgers.ranked(rank)
+    taken = admitted.ranked(rank)
     if taken is not None and taken.agent != hello.agent and is_live(taken.name):
         return Refused(
             reason=f"--node-rank {rank} is taken by node {taken.name}",
@@ -194,7 +194,7 @@ def _no_room(
         )
     # Compare only the number of workers of a single role. With several roles, the placement adapts the numbers to the
     # node's devices.
-    roles = house.spec.roles if len(house.spec.roles) == 1 and house.spec.binds else ()
+    roles = owner.spec.roles if len(owner.spec.roles) == 1 and owner.spec.binds else ()
     asked = sum(role.resources.devices or 0 for role in roles) * hello.node.slots
     has = len(hello.node.devices)
     if has < asked:
@@ -205,10 +205,10 @@ def _no_room(
             hint=f"holdfast run --nproc-per-node {has // each} …" if has >= each else "holdfast devices",
             code=TOO_FEW_DEVICES,
         )
-    if before is None and len(lodgers) >= MOST_NODES:
+    if before is None and len(admitted) >= MOST_NODES:
         return Refused(
             reason=f"the job has {MOST_NODES} nodes, and takes no more",
-            hint=f"holdfast show {house.job_id}",
+            hint=f"holdfast show {owner.job_id}",
             code=UNAVAILABLE,
         )
     return None
@@ -226,19 +226,19 @@ def _typed(plan: NodePlan) -> str:
 def _name(
     own: str,
     address: str,
-    lodgers: KnownAgents,
+    admitted: KnownAgents,
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None,
 ) -> str:
     """Choose a node name: the machine's host name. If the name is taken, append the address, and then a number.
 
-    A machine gets its earlier name again after a reboot, and for a new run. `own`: the machine's host name. `lodgers`:
+    A machine gets its earlier name again after a reboot, and for a new run. `own`: the machine's host name. `admitted`:
     the agents admitted so far.
     """
     count = 1
     while True:
         name = own if count == 1 else f"{own}@{address}" if count == 2 else f"{own}@{address}#{count - 1}"
-        had = lodgers.named(name)
+        had = admitted.named(name)
         if had is None:
             return name
         # Give the name to another agent only if its node is lost. After a broken connection or a kill, the node's own

@@ -30,8 +30,8 @@ class NurseryInput(msgspec.Struct, frozen=True):
     job_id: str
 
     def environment(self, control: int, entry_point: str) -> dict[str, str]:
-        """Return the environment of the prewarmed process: the workers' environment, with `entry_point` (the directory of
-        `sitecustomize`) first on PYTHONPATH. `control`: the fd of its socket to the supervisor.
+        """Return the environment of the prewarmed process: the workers' environment, with `entry_point` (the directory
+        of `sitecustomize`) first on PYTHONPATH. `control`: the fd of its socket to the supervisor.
         """
         pythonpath = self.env.get("PYTHONPATH")
         return {

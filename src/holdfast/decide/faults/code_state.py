@@ -16,12 +16,12 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from holdfast.decide.faults.compiled_rules import (
-    DEED,
     INF,
     NOTHING,
     OCCUR,
     ONCE,
     STEP,
+    USER_ACTION,
     Code,
     CompiledRules,
     Entry,
@@ -300,7 +300,7 @@ class CodeState:
         """A user has released the device: end the frequency escalation, and restart the count."""
         self.end_escalation()
         self.counts = ()
-        self.order = max(self.order, at * STEP + DEED * 4)
+        self.order = max(self.order, at * STEP + USER_ACTION * 4)
 
     def reloaded(self, at: int, old: CompiledRules, new: CompiledRules) -> bool:
         """Apply new rules. Return True if the remedy rose (an escalation).
@@ -344,14 +344,14 @@ class CodeState:
             if isinstance(entry, int):
                 self.apply(entry, rules)
                 continue
-            order, deed = entry
-            if deed is None:
+            order, user_action = entry
+            if user_action is None:
                 at = order // STEP
                 self.advance(at, rules)
                 self.released(at)
             else:
-                self.reloaded((order + 1) // STEP, *deed)
-                rules = deed[1]
+                self.reloaded((order + 1) // STEP, *user_action)
+                rules = user_action[1]
         self.due = self.deadline(judge)
 
     def _first_rules(self, judge: CompiledRules) -> CompiledRules:

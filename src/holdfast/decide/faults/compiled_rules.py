@@ -25,15 +25,16 @@ _BY_SEVERITY = tuple(int(by_severity(severity)) for severity in SEVERITIES)
 # The kinds of events, in the order in which events of the same millisecond are applied: occurrences, momentary events,
 # ends of faults, then actions of a user (rule reloads and releases of devices). With this fixed order the result does
 # not depend on the order of arrival. Among events of one kind the most severe comes last.
-OCCUR, ONCE, RECOVER, DEED = range(4)
+OCCUR, ONCE, RECOVER, USER_ACTION = range(4)
 STEP = 16
 
 
 #: An action of a user: a reload as (rules before, rules after), or a release as None.
-Deed = tuple["CompiledRules", "CompiledRules"] | None
+UserAction = tuple["CompiledRules", "CompiledRules"] | None
 
-#: An entry in the log of a code state: an event as its order (see `event_order`), or a user's action as (order, deed).
-Entry = int | tuple[int, Deed]
+#: An entry in the log of a code state: an event as its order (see `event_order`), or a user's action as (order,
+#: user_action).
+Entry = int | tuple[int, UserAction]
 
 
 def event_order(at: int, kind: int, severity: int) -> int:

@@ -89,11 +89,11 @@ def _saved(entry: Entry) -> list[Any]:
     """
     if isinstance(entry, int):
         return [entry, 0]
-    order, deed = entry
-    return [order, None if deed is None else [list(msgspec.structs.astuple(judge)) for judge in deed]]
+    order, user_action = entry
+    return [order, None if user_action is None else [list(msgspec.structs.astuple(judge)) for judge in user_action]]
 
 
-def _entry(order: int, deed: Any) -> Entry:
-    if isinstance(deed, int):
+def _entry(order: int, user_action: Any) -> Entry:
+    if isinstance(user_action, int):
         return order
-    return order, None if deed is None else (CompiledRules(*deed[0]), CompiledRules(*deed[1]))
+    return order, None if user_action is None else (CompiledRules(*user_action[0]), CompiledRules(*user_action[1]))

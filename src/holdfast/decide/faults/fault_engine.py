@@ -17,11 +17,11 @@ from operator import attrgetter
 from holdfast.catalogue.fault_codes import canonical
 from holdfast.decide.faults.code_state import CodeState, TrackedDevice
 from holdfast.decide.faults.compiled_rules import (
-    DEED,
     INF,
     ONCE,
     SEVERITY_INDEX,
     STEP,
+    USER_ACTION,
     Code,
     CompiledRules,
     Entry,
@@ -112,7 +112,7 @@ class FaultEngine(FaultState):
             if event.node and (device is None or not device.node):
                 device = self._device(name)
                 device.node = event.node
-            if kind == ONCE and code.passing and at <= arrived and order > self._last_deed:
+            if kind == ONCE and code.passing and at <= arrived and order > self._last_user_action:
                 code.see(name, order, arrived + self._tick)
                 if device is None and name not in self.devices:
                     self.devices[name] = None
@@ -199,15 +199,15 @@ class FaultEngine(FaultState):
             if device is None:
                 continue
             for key, code_state in device.codes.items():
-                deed = changed.get(key)
-                if deed is None:
+                user_action = changed.get(key)
+                if user_action is None:
                     continue
-                old, new = deed[1]
+                old, new = user_action[1]
                 before = code_state.escalated * 2 + code_state.timed_out
                 if order < code_state.order:
-                    self._put_late(code_state, deed, new)
+                    self._put_late(code_state, user_action, new)
                 else:
-                    code_state.log.append(deed)
+                    code_state.log.append(user_action)
                     code_state.order = order
                     if key in recounted:
                         if code_state.uncounted() and code_state.due >= at:
@@ -225,7 +225,7 @@ class FaultEngine(FaultState):
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
         changes = self.tick(now)
-        order = at * STEP + DEED * 4
+        order = at * STEP + USER_ACTION * 4
         self._releases.append((order, name))
         self._note_deed(order)
         device = self.devices.get(name)
@@ -294,7 +294,7 @@ class FaultEngine(FaultState):
         """
         code_state = device.codes[code.key] = CodeState(device, code)
         if self._reloads or self._releases:
-            self._add_deeds(code_state)
+            self._add_user_actions(code_state)
         seen = code.sighting(device.name)
         if seen is not None:
             code.forget(device.name)
@@ -393,7 +393,7 @@ class FaultEngine(FaultState):
             code_state.advance(self.ticked, judge)
         return True
 
-    def _add_deeds(self, code_state: CodeState) -> None:
+    def _add_user_actions(self, code_state: CodeState) -> None:
         """Add the recent reloads and releases to the log of a new code state. A late event is then judged by the rules
         of its time.
         """
@@ -406,7 +406,7 @@ class FaultEngine(FaultState):
         code_state.log.sort(key=order_of)
 
     def _note_deed(self, order: int) -> None:
-        self._last_deed = max(self._last_deed, order)
+        self._last_user_action = max(self._last_user_action, order)
         oldest = (self.clock - self._lateness) * STEP
-        self._reloads = [deed for deed in self._reloads if deed[0] >= oldest]
-        self._releases = [deed for deed in self._releases if deed[0] >= oldest]
+        self._reloads = [user_action for user_action in self._reloads if user_action[0] >= oldest]
+        self._releases = [user_action for user_action in self._releases if user_action[0] >= oldest]

@@ -182,7 +182,7 @@ class FaultState:
         #: When the engine last forgot old momentary events, in milliseconds (see `Code.age`).
         self._aged = 0
         #: The order (see `event_order`) of the latest reload or release.
-        self._last_deed = -INF
+        self._last_user_action = -INF
         #: The recent reloads, as (order, policy before, policy after). With them a new code state judges late events by
         #: the rules of their time.
         self._reloads: list[tuple[int, Policy, Policy]] = []
@@ -344,7 +344,9 @@ class FaultState:
         self.refused = Counter(state.refused)
         self.taken.by_rule = {rule: dict(devices) for rule, devices in state.taken.items()}
         self._reloads, self._releases = list(state.reloads), list(state.releases)
-        self._last_deed = max([-INF, *(order for order, *_ in self._reloads), *(order for order, _ in self._releases)])
+        self._last_user_action = max(
+            [-INF, *(order for order, *_ in self._reloads), *(order for order, _ in self._releases)]
+        )
         self.devices = dict.fromkeys(state.known)
         for name, kept in state.devices.items():
             device = self.devices[name] = TrackedDevice(name, kept.node)

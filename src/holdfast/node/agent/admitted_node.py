@@ -54,12 +54,12 @@ class AdmittedNode:
         clock: Clock,
         reactor: Reactor,
         dialling: OwnerConnection,
-        farewell: EndReporter,
+        end_reporter: EndReporter,
     ) -> None:
         """Set up this node's part of the job. Raises OSError.
 
         `part`: the owner's job with this node's commands and directories. `out`: the terminal. `dialling`: the
-        connection to the owner. `farewell`: writes the end report and the exit files.
+        connection to the owner. `end_reporter`: writes the end report and the exit files.
         """
         timers, now = part.launch.spec.timers, reactor.now()
         self._reactor = reactor
@@ -78,7 +78,7 @@ class AdmittedNode:
             clock=clock,
             reactor=reactor,
             link=self.link,
-            write_agg=farewell.write_agg,
+            write_agg=end_reporter.write_agg,
         )
         self._node.watch_guard(reader)
         self.link.meet = self._node.meet
@@ -120,7 +120,7 @@ class AdmittedNode:
         hangs, the guard kills the workers then.
         """
         agent = self.agent
-        return agent.lease.until if agent.crew.alive() and not agent.stopping.killed else None
+        return agent.lease.until if agent.workers.alive() and not agent.stopping.killed else None
 
     @property
     def lease_ends(self) -> float:

@@ -56,7 +56,7 @@ def serve(
     launch: LaunchSpec,
     order: NodesOrder,
     clock: Clock,
-    birth: ChildContext,
+    guard_link: ChildContext,
     *,
     agent_id: str,
     boot: int,
@@ -66,15 +66,15 @@ def serve(
 ) -> int:
     """Run this node's part of the job in this process; return the exit status.
 
-    `order`: how this node takes part in the job. `birth`: the guard's data for this process. `agent_id`: the id of this
-    node's guard. `boot`: the agent's start number, higher than that of any earlier agent of this node. `port`: the
+    `order`: how this node takes part in the job. `guard_link`: the guard's data for this process. `agent_id`: the id of
+    this node's guard. `boot`: the agent's start number, higher than that of any earlier agent of this node. `port`: the
     owner's port. `owners_place`: the job's directory if the owner is on this node, else None. `memory_kill`: the OOM
     kill that ended the previous agent, or None.
     """
     gc.enable()
     # An owner on this node listens on every address, and the loopback address needs no name resolution.
     host = order.host if owners_place is None else own_loopback()
-    agent = _AgentProcess(launch, order, clock, birth, AgentIdentity(agent_id, boot, memory_kill), owners_place)
+    agent = _AgentProcess(launch, order, clock, guard_link, AgentIdentity(agent_id, boot, memory_kill), owners_place)
     try:
         return agent.carry(host, port)
     finally:
@@ -89,19 +89,19 @@ class _AgentProcess:
         launch: LaunchSpec,
         order: NodesOrder,
         clock: Clock,
-        birth: ChildContext,
+        guard_link: ChildContext,
         agent: AgentIdentity,
         owners_place: JobPlace | None,
     ) -> None:
         self._launch = launch
         self._order = order
-        self._birth = birth
+        self._guard_link = guard_link
         self._owners_place = owners_place
         self._clock = clock
         self._stdout, self._stderr = open_consoles()
         self._reactor = Reactor(clock.now)
         self._agent = agent
-        self._farewell = EndReporter(
+        self._end_reporter = EndReporter(
             launch,
             self._reactor.now,
             self._stdout,
@@ -139,7 +139,7 @@ class _AgentProcess:
             join_s=self._launch.spec.nodes.join_s,
             owner_wait_s=self._order.owner_wait_s,
         )
-        GuardWords(self._birth.fd, self._reactor, heard=self._heard, over=self._over, gone=self._gone)
+        GuardWords(self._guard_link.fd, self._reactor, heard=self._heard, over=self._over, gone=self._gone)
         self._reactor.deadlines(self._next_wake, self._tick)
         if (starter := self._order.starter_fd) is not None:
             self._starter = self._reactor.watch(starter, self._starter_gone)
@@ -147,7 +147,7 @@ class _AgentProcess:
             while self._code is None:
                 self._reactor.wait(self._take)
                 acts_by = self._part.acts_by if self._part is not None else None
-                self._birth.promise.make(acts_by)
+                self._guard_link.promise.make(acts_by)
                 self._dialling.hurry(acts_by is not None)
         finally:
             # Close everything even after a bug of holdfast, so that no process of the job remains.
@@ -196,7 +196,7 @@ class _AgentProcess:
             except BadUsage as error:
                 self._cannot_take_part(welcome, error)
                 return
-            self._birth.settled()
+            self._guard_link.settled()
         elif self._part.welcome.job_id != welcome.job_id:
             self._owner_is_lost(self._part, now)
             return
@@ -206,13 +206,13 @@ class _AgentProcess:
         launch, place = launch_here(self._launch, self._order, welcome), self._place(welcome, now)
         assert launch.nodes is not None, "a job over nodes"
         self._patience.owner_wait_s = launch.nodes.owner_wait_s
-        self._farewell.at(launch, place, owner=welcome.owner)
+        self._end_reporter.at(launch, place, owner=welcome.owner)
         if self._owners_place is None:
             self._dialling.note(place.directory, welcome)
         if place.trouble:
             self._say(place.trouble)
         # Print this only on a terminal of this node. On a shared terminal the owner prints "has joined".
-        if self._owners_place is None and not self._order.quiet and self._birth.number == 1:
+        if self._owners_place is None and not self._order.quiet and self._guard_link.number == 1:
             self._say(
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
                 f"{welcome.owner}, logs of this node's workers in {place.logs}"
@@ -228,7 +228,7 @@ class _AgentProcess:
             clock=self._clock,
             reactor=self._reactor,
             dialling=self._dialling,
-            farewell=self._farewell,
+            end_reporter=self._end_reporter,
         )
 
     def _cannot_take_part(self, welcome: Welcome, error: BadUsage) -> None:
@@ -271,7 +271,7 @@ class _AgentProcess:
 
     def finished(self, finished: Finished, now: float) -> None:
         """Write the report of the finished job, and leave the job."""
-        self._leave(self._farewell.tell(finished.report), Bye())
+        self._leave(self._end_reporter.tell(finished.report), Bye())
 
     def requeued(self, now: float) -> None:
         """Leave the job silently: the job is queued again, and the owner has informed the user."""
@@ -289,12 +289,12 @@ class _AgentProcess:
         elif self._patience.starter_gone:
             self._leave(1)
         elif report := self._patience.absent(now):
-            self._leave(self._farewell.alone(self._launch.spec.name, report))
+            self._leave(self._end_reporter.alone(self._launch.spec.name, report))
 
     def _owner_is_lost(self, part: AdmittedNode, now: float) -> None:
         if self._orphaned:
             return
-        code = self._farewell.alone(part.welcome.job_id, self._patience.lost(part, now))
+        code = self._end_reporter.alone(part.welcome.job_id, self._patience.lost(part, now))
         self._orphaned = leave_to_platform(self._reactor, self._say, os.environ, lambda: self._leave(code))
         if not self._orphaned:
             self._leave(code)

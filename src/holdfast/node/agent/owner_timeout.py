@@ -82,7 +82,7 @@ class OwnerTimeout:
             silent_s=now - part.lease_ends + welcome.spec.timers.lease_s,
             waited_s=self._dials_on_s,
             attempt=part.agent.attempt,
-            workers=len(part.agent.crew.hands),
+            workers=len(part.agent.workers.slots),
         )
 
     @property

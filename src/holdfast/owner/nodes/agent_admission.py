@@ -45,7 +45,7 @@ class AgentAdmission:
         endpoint. `place`: the job's directory. `host`: the name of the owner's machine.
         """
         self._order = order
-        self._house = AdmissionContext(
+        self._context = AdmissionContext(
             version=__version__,
             job=order.job,
             user=user_here(),
@@ -56,7 +56,7 @@ class AgentAdmission:
             term=0,
             settings=launch.settings.of_job(),
         )
-        self._lodgers = KnownAgents()
+        self._admitted = KnownAgents()
         #: Node → its topology labels at the time of its agent's admission.
         self._labels: dict[str, tuple[str, ...]] = {}
 
@@ -69,7 +69,7 @@ class AgentAdmission:
     def _take(self, event: ev.NodeJoined) -> None:
         node = event.node
         self._labels[node.name] = node.labels
-        self._lodgers.put(
+        self._admitted.put(
             KnownAgent(
                 agent=event.agent,
                 boot=event.boot,
@@ -81,9 +81,9 @@ class AgentAdmission:
 
     def address_of(self, name: str) -> str:
         """Return the address by which peers reach an admitted node."""
-        lodger = self._lodgers.named(name)
-        assert lodger is not None, f"{name} was let in"
-        return lodger.address
+        agent = self._admitted.named(name)
+        assert agent is not None, f"{name} was let in"
+        return agent.address
 
     def answer(
         self,
@@ -101,11 +101,11 @@ class AgentAdmission:
         `is_lost(name)`: whether the node of this name is connected, or lost. `labels(name)`: the topology labels that
         the platform reports for a node.
         """
-        if isinstance(hello, Hello) and hello.agent == own_name(self._house.job_id):
+        if isinstance(hello, Hello) and hello.agent == own_name(self._context.job_id):
             return AdmissionAnswer()
         own = hello.node.address if isinstance(hello, Hello) else ""
         reached = own or self._address(address)
-        said = admit(hello, reached, replace(self._house, term=term), self._lodgers, is_connected, is_lost)
+        said = admit(hello, reached, replace(self._context, term=term), self._admitted, is_connected, is_lost)
         if isinstance(said, Refused) or not isinstance(hello, Hello):
             return AdmissionAnswer(refused=said if isinstance(said, Refused) else None)
         near = self._labels.get(said.node) or (*labels(said.node), *hello.node.labels)

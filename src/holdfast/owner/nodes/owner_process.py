@@ -78,20 +78,20 @@ def run_owner(
     place: JobPlace,
     listening: socket.socket,
     clock: Clock,
-    birth: ChildContext,
+    guard_link: ChildContext,
     *,
     agent_id: str,
 ) -> int:
     """Run the job up to its report, or continue it if an earlier owner was killed. Return the job's exit code.
 
-    `listening`: the socket of the owner. `birth`: the link to this process's guard. `agent_id`: the id of the agent on
-    this node. `order`: the multi-node options. `clock`: the clock of the journal.
+    `listening`: the socket of the owner. `guard_link`: the link to this process's guard. `agent_id`: the id of the
+    agent on this node. `order`: the multi-node options. `clock`: the clock of the journal.
     """
     gc.enable()
     stdout, stderr = open_consoles()
     try:
         inherited = OwnerInheritance(place, listening, clock, agent_id)
-        return _OwnerProcess(launch, order, inherited, birth, stdout, stderr).carry()
+        return _OwnerProcess(launch, order, inherited, guard_link, stdout, stderr).carry()
     finally:
         stdout.drain()
         stderr.drain()
@@ -118,7 +118,7 @@ class _OwnerProcess:
         launch: LaunchSpec,
         order: NodesOrder,
         inherited: OwnerInheritance,
-        birth: ChildContext,
+        guard_link: ChildContext,
         stdout: Console,
         stderr: Console,
     ) -> None:
@@ -127,7 +127,7 @@ class _OwnerProcess:
         self._order = order
         self._port = int(listening.getsockname()[1])
         self._place = place
-        self._birth = birth
+        self._guard_link = guard_link
         self._agent_id = inherited.agent_id
         #: Why the owner refused the agent on its own node; None: it has not refused it.
         self._refused_here: Refused | None = None
@@ -183,7 +183,7 @@ class _OwnerProcess:
             grace_s=launch.spec.timers.grace_s,
             node=os.uname().nodename,
         )
-        GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
+        GuardWords(guard_link.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
         self._starter_words = self._hear(order)
         if order.elsewhere and not order.starter:
             RivalOwner(launch, order, place.job_id, reactor)
@@ -207,7 +207,7 @@ class _OwnerProcess:
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
             # Tell the guard that the replay of the journal has worked. If the owner crashes later, the journal is not
             # the cause.
-            self._birth.settled()
+            self._guard_link.settled()
             report = self._side.run()
             if self._starter_words is not None:
                 self._starter_words.close()
@@ -229,7 +229,7 @@ class _OwnerProcess:
         return exit_status(status_of(report.report, self._launch.users_status), self._launch.environment)
 
     def _begin(self, now: float) -> None:
-        before = self._birth.number > 1 or self._place.resumed
+        before = self._guard_link.number > 1 or self._place.resumed
         history = list(self._records.history()) if before else []
         if history:
             # The earlier owner's socket file is left, and nothing listens on it.
