@@ -109,7 +109,7 @@ class Agent(Channel):
                 self.put(frame(said, now))
                 return None
             case Prepare():
-                self.attempt, self.ranks = message.attempt, tuple(seat.rank for seat in message.seats)
+                self.attempt, self.ranks = message.attempt, tuple(seat.rank for seat in message.placements)
                 self.state, self.failed = MemberState.PREPARED, False
             case Go():
                 crowd.reached("go", now)

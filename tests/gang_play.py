@@ -99,7 +99,7 @@ class Play:
         gang = self.gang
         self.now += 0.01
         member = {key: changes.pop(key) for key in ("exit", "start_failed", "age_s") if key in changes}
-        ranks = [known.seat.rank for known in gang.attempt_state.roster.on(node)]
+        ranks = [known.placement.rank for known in gang.attempt_state.roster.on(node)]
         members = tuple(Member(rank=rank, state=state, **member) for rank in ranks if state is not MemberState.NONE)
         fields: dict[str, Any] = {
             "boot": self.boot,
@@ -145,7 +145,7 @@ class Play:
         self.tell(ev.Tick())
 
     def crash(self, rank: int = 1, age_s: float = 0.0, **how: Any) -> None:
-        node = self.gang.attempt_state.roster.members[rank].seat.node
+        node = self.gang.attempt_state.roster.members[rank].placement.node
         ended = died(rank, node=node, attempt=self.gang.attempt, **how)
         self.report(node, MemberState.FAILED, exit=ended, age_s=age_s)
 
@@ -203,7 +203,9 @@ class Play:
                         avoided.update(action.names)
                     case Send(command=Prepare() as prepare):
                         assert prepare.attempt == begun
-                        assert not avoided & {name for seat in prepare.seats for name in (seat.node, seat.device)}
+                        assert not avoided & {
+                            name for placement in prepare.placements for name in (placement.node, placement.device)
+                        }
                     case Send(command=Go() as go):
                         assert go.attempt == begun
                         released = go.attempt

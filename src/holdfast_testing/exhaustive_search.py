@@ -257,9 +257,9 @@ class Search:
                 order = queue.popleft()
                 match order:
                     case StartWorker():
-                        if order.seat.rank in side.processes:
-                            raise Violation("I1", f"two processes of rank {order.seat.rank}")
-                        side.processes[order.seat.rank] = (order.attempt, "booting")
+                        if order.placement.rank in side.processes:
+                            raise Violation("I1", f"two processes of rank {order.placement.rank}")
+                        side.processes[order.placement.rank] = (order.attempt, "booting")
                     case ReleaseWorker():
                         attempt, _ = side.processes[order.rank]
                         side.processes[order.rank] = (attempt, "going")

@@ -31,7 +31,7 @@ from holdfast.model.check_results import CheckState
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import Ack, Go, Member, MemberState, Prepare, Report, Stop
-from holdfast.model.job_spec import JobSetting, JobSpec, NodeInfo, NodePlan, Role, Seat
+from holdfast.model.job_spec import JobSetting, JobSpec, NodeInfo, NodePlan, Placement, Role
 from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed
 from holdfast.wire.admission import AdmissionContext, KnownAgents, admit
@@ -86,7 +86,7 @@ _SAID: dict[Any, tuple[Sent, ...]] = {
             ),
         ),
         Refused(reason="r", hint="h", code=2),
-        Prepare(attempt=1, seats=(Seat(rank=0, role="w", role_rank=0, node="n", local_rank=0),)),
+        Prepare(attempt=1, placements=(Placement(rank=0, role="w", role_rank=0, node="n", local_rank=0),)),
         Go(attempt=1),
         Stop(attempt=1, reason="r", grace_s=1.0),
         Ack(sent=_NOW),

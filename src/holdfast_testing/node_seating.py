@@ -178,17 +178,21 @@ class Seating:
         if not any(role.ports for role in roles) or (peers is not None and peers is self._looked_at):
             return
         self._looked_at = peers
-        seats, nodes = gang.attempt_state.roster.seats, gang.attempt_state.roster.nodes
-        if peers is None or peers.tasks.keys() != {seat.role for seat in seats} or len(peers.hosts) != len(nodes):
+        placements, nodes = gang.attempt_state.roster.placements, gang.attempt_state.roster.nodes
+        if (
+            peers is None
+            or peers.tasks.keys() != {placement.role for placement in placements}
+            or len(peers.hosts) != len(nodes)
+        ):
             raise Violation("ports", f"attempt {command.attempt} does not tell where all of its tasks are: {peers}")
-        for seat, task in zip(seats, tasks_of(peers), strict=True):
+        for placement, task in zip(placements, tasks_of(peers), strict=True):
             own = [port for ports in task.ports.values() for port in ports]
-            if (seat.role_rank, seat.node) != (task.index, nodes[task.node]):
+            if (placement.role_rank, placement.node) != (task.index, nodes[task.node]):
                 raise Violation(
-                    "ports", f"rank {seat.rank} is on {seat.node}, and its peers look on {nodes[task.node]}"
+                    "ports", f"rank {placement.rank} is on {placement.node}, and its peers look on {nodes[task.node]}"
                 )
             if not own or {of_attempt(port) for port in own} != {command.attempt}:
-                raise Violation("ports", f"rank {seat.rank} of attempt {command.attempt} is to open {own}")
+                raise Violation("ports", f"rank {placement.rank} of attempt {command.attempt} is to open {own}")
         opened = Counter(
             (task.node, port) for task in tasks_of(peers) for ports in task.ports.values() for port in ports
         )

@@ -225,19 +225,19 @@ class Machine:
     # ------------------------------------------------------------------------------------------ processes
 
     def _start(self, order: StartWorker) -> None:
-        seat, attempt, plan = order.seat, order.attempt, self.world.plan
-        ill = plan.ills.get((attempt, seat.rank)) or plan.bad_nodes.get(self.name)
-        if ill is None and seat.rank == 0:
+        placement, attempt, plan = order.placement, order.attempt, self.world.plan
+        ill = plan.ills.get((attempt, placement.rank)) or plan.bad_nodes.get(self.name)
+        if ill is None and placement.rank == 0:
             ill = plan.bug
         if ill is not None and ill.what is What.NO_START:
-            self.witness.fell_ill(attempt, seat, "start")
-            self.witness.could_not_start(attempt, seat.rank)
-            fact = WorkerStartFailed(attempt=attempt, rank=seat.rank, reason=ill.ending.words)
+            self.witness.fell_ill(attempt, placement, "start")
+            self.witness.could_not_start(attempt, placement.rank)
+            fact = WorkerStartFailed(attempt=attempt, rank=placement.rank, reason=ill.ending.words)
             self.world.after(0.01, self.learn, fact, self.boot)
             return
-        self.world.say(self.name, f"starts rank {seat.rank} of attempt {attempt}")
-        self.witness.started(attempt, seat, self.boot)
-        self.processes[attempt, seat.rank] = Process(self, attempt, seat, order.shape.world_size, ill)
+        self.world.say(self.name, f"starts rank {placement.rank} of attempt {attempt}")
+        self.witness.started(attempt, placement, self.boot)
+        self.processes[attempt, placement.rank] = Process(self, attempt, placement, order.shape.world_size, ill)
 
     def _signal(self, order: SignalWorkers) -> None:
         self.signalled = max(self.signalled, order.attempt)
@@ -251,14 +251,14 @@ class Machine:
         self.emptied(order.attempt)
 
     def killed_for_memory(self, process: Process) -> None:
-        self.witness.killed_for_memory(process.attempt, process.seat.rank)
+        self.witness.killed_for_memory(process.attempt, process.placement.rank)
         at = self.local(self.world.now)
         kill = MemoryKill(source="kernel log", text="Killed process", node=self.name, pid=process.pid, at=at)
         self.memory_kills.append((process.attempt, kill))
 
     def gone(self, process: Process) -> None:
         """Note that a process of this machine has died and been reaped."""
-        self.processes.pop((process.attempt, process.seat.rank), None)
+        self.processes.pop((process.attempt, process.placement.rank), None)
         self.emptied(process.attempt)
 
     def emptied(self, attempt: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.exit_report import WorkerExit
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.model.process_messages import Fact, WorkerExited, WorkerPrepared, WorkerUp
 from holdfast_testing.simulated_world import World
 from holdfast_testing.trouble_plan import Ending, Ill, Plan, What, When
@@ -57,7 +57,7 @@ class Node(Protocol):
 class Process:
     """One rank's process in one attempt.
 
-    `machine`: the node that runs it. `attempt`: the attempt's number. `seat`: its rank, role and node. `size`: the
+    `machine`: the node that runs it. `attempt`: the attempt's number. `placement`: its rank, role and node. `size`: the
     number of ranks in the attempt. `ill`: its planned trouble; None: it stays healthy. The attribute `cause` is the
     cause of its death: own, peer, stop, done, power or agent; empty while it lives.
     """
@@ -69,22 +69,22 @@ class Process:
         "ill",
         "machine",
         "pid",
+        "placement",
         "room",
-        "seat",
         "started_at",
         "state",
         "termed",
         "was_dying",
     )
 
-    def __init__(self, machine: Node, attempt: int, seat: Seat, size: int, ill: Ill | None) -> None:
+    def __init__(self, machine: Node, attempt: int, placement: Placement, size: int, ill: Ill | None) -> None:
         world = machine.world
         self.machine = machine
         self.attempt = attempt
-        self.seat = seat
+        self.placement = placement
         self.ill = ill
         self.boot = machine.boot
-        self.pid = 1000 * attempt + seat.local_rank  # equal on all nodes, as can happen in reality
+        self.pid = 1000 * attempt + placement.local_rank  # equal on all nodes, as can happen in reality
         self.state = "booting"
         self.cause = ""
         self.termed = False
@@ -96,7 +96,7 @@ class Process:
             world.after(ill.after_s, self._befall)
             if ill.what is What.HANG:
                 return
-        world.after(world.plan.boot_s.get(seat.rank, 1.0), self._booted)
+        world.after(world.plan.boot_s.get(placement.rank, 1.0), self._booted)
 
     @property
     def dead(self) -> bool:
@@ -107,22 +107,22 @@ class Process:
     def _booted(self) -> None:
         if not self.dead:
             self.state = "prepared"
-            self.machine.witness.prepared(self.attempt, self.seat.rank)
-            self.machine.learn(WorkerPrepared(attempt=self.attempt, rank=self.seat.rank, pid=self.pid), self.boot)
+            self.machine.witness.prepared(self.attempt, self.placement.rank)
+            self.machine.learn(WorkerPrepared(attempt=self.attempt, rank=self.placement.rank, pid=self.pid), self.boot)
 
     def release(self) -> None:
         """Let the process begin its work: from now on it runs the user's program."""
         if not self.dead and self.state == "prepared":
             self.state = "going"
-            self.machine.witness.released(self.attempt, self.seat.rank)
+            self.machine.witness.released(self.attempt, self.placement.rank)
             self.machine.world.after(self.machine.world.plan.up_s, self._up)
 
     def _up(self) -> None:
         if self.dead:
             return
         self.state = "up"
-        self.machine.witness.up(self.attempt, self.seat.rank)
-        self.machine.learn(WorkerUp(attempt=self.attempt, rank=self.seat.rank), self.boot)
+        self.machine.witness.up(self.attempt, self.placement.rank)
+        self.machine.learn(WorkerUp(attempt=self.attempt, rank=self.placement.rank), self.boot)
         if self.ill is not None and self.ill.when is When.CONNECT:
             self.machine.world.after(self.ill.after_s, self._befall)
             if self.ill.what is What.HANG:
@@ -134,16 +134,16 @@ class Process:
         ill = self.ill
         if self.dead or ill is None:
             return
-        self.machine.witness.fell_ill(self.attempt, self.seat, ill.what.value)
+        self.machine.witness.fell_ill(self.attempt, self.placement, ill.what.value)
         if ill.what is What.HANG:
             self.state = "hung"
-            self.machine.world.say(f"rank {self.seat.rank}", f"hangs ({ill.when})")
+            self.machine.world.say(f"rank {self.placement.rank}", f"hangs ({ill.when})")
             self.room.stalled(self)
         elif ill.what is What.LEAVE:
             self.end("own", Ending(exit_code=0))
         elif dying_s := self.machine.world.plan.dying_s:
             self.state = "dying"
-            self.machine.witness.dying(self.attempt, self.seat.rank)
+            self.machine.witness.dying(self.attempt, self.placement.rank)
             self.machine.world.after(dying_s, self.end, "own", ill.ending)
             self.room.lost(self, self.machine.world.plan.peer_detect_s)
         else:
@@ -152,7 +152,7 @@ class Process:
     # ------------------------------------------------------------------------------------------ its end
 
     def signal(self, *, hard: bool) -> None:
-        world, plan, rank = self.machine.world, self.machine.world.plan, self.seat.rank
+        world, plan, rank = self.machine.world, self.machine.world.plan, self.placement.rank
         if self.dead:
             return
         if self.state == "dying":
@@ -171,18 +171,20 @@ class Process:
         """Let the process die. Its machine notices at once, and its peers later."""
         if self.dead:
             return
-        machine, seat = self.machine, self.seat
+        machine, placement = self.machine, self.placement
         self.cause = cause
         how = f"signal {ending.signal}" if ending.signal is not None else f"status {ending.exit_code}"
-        machine.world.say(f"rank {seat.rank}", f"attempt {self.attempt} ends ({cause}): {how} {ending.words}".rstrip())
-        machine.witness.died(self.attempt, seat.rank, cause)
+        machine.world.say(
+            f"rank {placement.rank}", f"attempt {self.attempt} ends ({cause}): {how} {ending.words}".rstrip()
+        )
+        machine.witness.died(self.attempt, placement.rank, cause)
         exit_ = WorkerExit(
-            role=seat.role,
-            rank=seat.rank,
-            node=seat.node,
+            role=placement.role,
+            rank=placement.rank,
+            node=placement.node,
             attempt=self.attempt,
             pid=self.pid,
-            local_rank=seat.local_rank,
+            local_rank=placement.local_rank,
             exit_code=ending.exit_code,
             signal=ending.signal,
             started_at=self.started_at,
@@ -202,7 +204,7 @@ class Process:
         """Let the process die together with its machine or its agent, so that no agent learns of it."""
         if not self.dead:
             self.cause = cause
-            self.machine.witness.died(self.attempt, self.seat.rank, cause)
+            self.machine.witness.died(self.attempt, self.placement.rank, cause)
             plan = self.machine.world.plan
             self.room.lost(self, plan.collective_timeout_s if cause == "power" else plan.peer_detect_s)
 
@@ -233,7 +235,7 @@ class Room:
         return bool(self.here) and all(process.dead for process in self.here.values())
 
     def join(self, process: Process) -> None:
-        plan, rank = self.world.plan, process.seat.rank
+        plan, rank = self.world.plan, process.placement.rank
         self.here[rank] = process
         self.world.after(plan.connect_timeout_s, self._gave_up, rank)
         all_here = len(self.here) == self.size and not any(peer.dead for peer in self.here.values())
@@ -243,7 +245,7 @@ class Room:
 
     def _split(self) -> bool:
         apart = self.world.plan.unreachable
-        return bool(apart) and len({peer.seat.node for peer in self.here.values()} & apart) > 1
+        return bool(apart) and len({peer.placement.node for peer in self.here.values()} & apart) > 1
 
     def _gave_up(self, rank: int) -> None:
         """Let a rank die that has waited too long for its peers."""
@@ -253,8 +255,8 @@ class Room:
         gone = (other for other in range(self.size) if other not in self.here or self.here[other].dead)
         missing = next(gone, None)
         if missing is None:  # all ranks have come, but some of them cannot reach each other
-            apart = self.world.plan.unreachable - {process.seat.node}
-            missing = min(other for other, peer in self.here.items() if peer.seat.node in apart)
+            apart = self.world.plan.unreachable - {process.placement.node}
+            missing = min(other for other, peer in self.here.items() if peer.placement.node in apart)
         process.end("peer", Ending(exit_code=1, words=f"connect timeout: no answer from rank {missing}"))
 
     def _begin(self) -> None:
@@ -280,7 +282,7 @@ class Room:
 
     def lost(self, process: Process, notice_s: float) -> None:
         """Handle the death of a member: each other member notices it after some time."""
-        if self.here.get(process.seat.rank) is not process:
+        if self.here.get(process.placement.rank) is not process:
             return  # The process never joined: the others still wait, and another process may join in its place.
         if not self.broken and self.began_at:
             self.save()
@@ -290,23 +292,27 @@ class Room:
         if notice_s < 0:
             notice_s = self.world.plan.collective_timeout_s
         for peer in self.here.values():
-            if not peer.dead and peer.seat.rank not in self.noticed:
-                self.noticed.add(peer.seat.rank)
-                self.world.after(notice_s * (0.5 + self.world.dice.random()), self._notice, peer, process.seat.rank)
+            if not peer.dead and peer.placement.rank not in self.noticed:
+                self.noticed.add(peer.placement.rank)
+                self.world.after(
+                    notice_s * (0.5 + self.world.dice.random()), self._notice, peer, process.placement.rank
+                )
 
     def stalled(self, process: Process) -> None:
         """Handle a hanging member: the peers that wait for it give up after some time."""
-        if self.on_hang is not None and process.seat.rank not in self.hanging:
-            self.on_hang(self.attempt, process.seat.rank)
-        self.hanging.add(process.seat.rank)
+        if self.on_hang is not None and process.placement.rank not in self.hanging:
+            self.on_hang(self.attempt, process.placement.rank)
+        self.hanging.add(process.placement.rank)
         if not self.complete:
             return
         self.save()
         wait_s = self.world.plan.collective_timeout_s
         for peer in self.here.values():
-            if peer is not process and not peer.dead and peer.seat.rank not in self.noticed:
-                self.noticed.add(peer.seat.rank)
-                self.world.after(wait_s * (0.9 + 0.2 * self.world.dice.random()), self._notice, peer, process.seat.rank)
+            if peer is not process and not peer.dead and peer.placement.rank not in self.noticed:
+                self.noticed.add(peer.placement.rank)
+                self.world.after(
+                    wait_s * (0.9 + 0.2 * self.world.dice.random()), self._notice, peer, process.placement.rank
+                )
 
     def _notice(self, peer: Process, rank: int) -> None:
         if peer.dead or peer.state in ("hung", "dying"):

@@ -157,7 +157,7 @@ class Simulation:
         gang, witness, plan = self.owner.gang, self.witness, self.plan
         live = sorted(rank for ranks in witness.live.values() for rank in ranks)
         if gang.phase is Phase.RUNNING and not plan.work_s:
-            if len(live) < len(gang.attempt_state.roster.seats):
+            if len(live) < len(gang.attempt_state.roster.placements):
                 raise Violation("I6", f"RUNNING at the end, but only ranks {live} live")
         elif gang.phase is not Phase.DONE or self.owner.finished is None:
             raise Violation("I6", f"still {gang.phase} in attempt {gang.attempt} at {self.world.now:.0f} s")

@@ -16,7 +16,7 @@ from holdfast.model.actions import Action, Send
 from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, Deadline, StopRequest, StopSource
 from holdfast.model.gang_protocol import Go, MemberState, Prepare, Report
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.model.phrases import Phrase
 from holdfast_testing.attempt_truth import Truth
 from holdfast_testing.node_seating import RefillWait, Seating
@@ -68,8 +68,8 @@ class Witness:
 
     # ------------------------------------------------------------------------------------------ processes
 
-    def started(self, attempt: int, seat: Seat, boot: int) -> None:
-        rank = seat.rank
+    def started(self, attempt: int, placement: Placement, boot: int) -> None:
+        rank = placement.rank
         for other, ranks in self.live.items():
             if other != attempt and ranks:
                 raise Violation(
@@ -82,11 +82,11 @@ class Witness:
             # Only a new agent, with a higher boot number, may start the same rank again: the earlier agent's processes
             # died with it.
             raise Violation("I1", f"rank {rank} is started a second time in attempt {attempt}")
-        if taken := {seat.node, seat.device} & self.avoided:
+        if taken := {placement.node, placement.device} & self.avoided:
             raise Violation("avoid", f"rank {rank} of attempt {attempt} is placed on {', '.join(sorted(taken))}")
         mine.add(rank)
         self.truth(attempt).started_by[rank] = boot
-        self.truth(attempt).nodes.setdefault(seat.node, []).append(rank)
+        self.truth(attempt).nodes.setdefault(placement.node, []).append(rank)
 
     def could_not_start(self, attempt: int, rank: int) -> None:
         self.truth(attempt).deaths[rank] = "own"
@@ -118,8 +118,8 @@ class Witness:
     def signalled(self, attempt: int, node: str) -> None:
         self.truth(attempt).signalled.setdefault(node, self.world.now)
 
-    def fell_ill(self, attempt: int, seat: Seat, what: str) -> None:
-        self.truth(attempt).ills.append((self.world.now, what, (seat.rank,), seat.node))
+    def fell_ill(self, attempt: int, placement: Placement, what: str) -> None:
+        self.truth(attempt).ills.append((self.world.now, what, (placement.rank,), placement.node))
 
     def node_fell(self, node: str, why: str) -> None:
         self.fell[node] = (self.world.now, why)
@@ -180,7 +180,7 @@ class Witness:
             self.moves.add(edge)
         truth = self.truth(attempt)
         if after is Phase.PREPARING:
-            truth.size = len(gang.attempt_state.roster.seats)
+            truth.size = len(gang.attempt_state.roster.placements)
             self.seating.placed(gang)
         if after is Phase.RUNNING and len(truth.up) < truth.size:
             late = sorted(set(range(truth.size)) - truth.up)
@@ -235,7 +235,7 @@ class Witness:
                 return
             why.append(f"the loss of {node}, which was heard {now - self.last_heard.get(node, 0.0):.3f} s ago")
         for known in gang.attempt_state.roster.failed():
-            rank = known.seat.rank
+            rank = known.placement.rank
             if truth.deaths.get(rank) in ("own", "peer"):
                 return
             why.append(f"the failure of rank {rank}, whose process {truth.deaths.get(rank) or 'lives'}")
@@ -270,8 +270,8 @@ class Witness:
         if isinstance(command, Prepare):
             self.used = max(self.used, command.attempt)
             self.seating.preparing(gang, command)
-            for seat in command.seats:
-                if taken := {seat.node, seat.device} & self.avoided:
+            for placement in command.placements:
+                if taken := {placement.node, placement.device} & self.avoided:
                     raise Violation("avoid", f"attempt {command.attempt} is placed on {', '.join(sorted(taken))}")
         elif isinstance(command, Go):
             if gang.phase in LIVE and gang.attempt_state.roster.verdict(gang.spec) is False:

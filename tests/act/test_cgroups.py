@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.act.cgroups import ControlGroups, sweep
 from holdfast.model.cgroups import limit_in_words, own_directory, parse_membership, parse_mounts
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 
 HYBRID = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -88,14 +88,14 @@ def fake_proc(tmp_path: Path, mountinfo: str, membership: str) -> Path:
     return tmp_path
 
 
-def seat(rank: int = 0) -> Seat:
-    return Seat(rank=rank, role="worker", role_rank=rank, node="here", local_rank=rank)
+def placement(rank: int = 0) -> Placement:
+    return Placement(rank=rank, role="worker", role_rank=rank, node="here", local_rank=rank)
 
 
 def test_nothing_mounted_says_so_and_the_limit_is_not_pretended(tmp_path: Path) -> None:
     groups = ControlGroups.make("job", proc=fake_proc(tmp_path, "", ""))
 
-    assert groups.join(seat(), 1 << 30) == ()
+    assert groups.join(placement(), 1 << 30) == ()
     assert "No control groups are mounted" in groups.missing
     assert groups.unlimited.startswith("The memory limit of worker-0 is not enforced: no control groups are mounted")
     assert not groups.can_limit
@@ -136,7 +136,7 @@ def pure_v2(tmp_path: Path, *, limit_between: str = "max") -> tuple[Path, Contro
 
 def test_limits_go_below_the_nearest_group_that_hands_memory_down(tmp_path: Path) -> None:
     manager, groups = pure_v2(tmp_path)
-    joined = groups.join(seat(3), 1 << 30, attempt=2)
+    joined = groups.join(placement(3), 1 << 30, attempt=2)
 
     assert groups.missing == ""
     assert joined == (manager / "holdfast-job.2" / "worker-3" / "cgroup.procs",)
@@ -150,7 +150,7 @@ def test_a_limit_above_is_never_left(tmp_path: Path) -> None:
     _, groups = pure_v2(tmp_path, limit_between="104857600")
 
     assert not groups.can_limit
-    assert groups.join(seat(), 1 << 30) == ()
+    assert groups.join(placement(), 1 << 30) == ()
     assert groups.unlimited.startswith(
         "The memory limit of worker-0 is not enforced for it alone: its container's holds, 100 MiB for all"
     )
@@ -160,7 +160,7 @@ def test_a_limit_above_is_never_left(tmp_path: Path) -> None:
 def test_without_a_limit_nothing_is_made(tmp_path: Path) -> None:
     manager, groups = pure_v2(tmp_path)
 
-    assert groups.join(seat(), None) == ()
+    assert groups.join(placement(), None) == ()
     assert not list(manager.glob("holdfast-*"))
 
 
@@ -215,7 +215,7 @@ def test_kill_ends_sessions_of_their_own_too() -> None:
     os.set_inheritable(write, True)
     child = f"import os, signal, time; signal.signal(15, 1); os.setsid(); os.write({write}, b'x'); time.sleep(60)"
     pid = start_in(
-        groups.join(seat(), None, track=True),
+        groups.join(placement(), None, track=True),
         f"import os, time\nif os.fork() == 0:\n    {child}\nos.write({write}, b'x'); time.sleep(60)",
     )
     os.close(write)
@@ -240,7 +240,7 @@ def test_kill_ends_sessions_of_their_own_too() -> None:
 def test_sweep_finds_what_a_dead_supervisor_left() -> None:
     name = new_job_name()
     groups = ControlGroups.make(name)
-    pid = start_in(groups.join(seat(), None, attempt=7, track=True), "import time; time.sleep(60)")
+    pid = start_in(groups.join(placement(), None, attempt=7, track=True), "import time; time.sleep(60)")
     while not groups.members():
         os.sched_yield()
 
@@ -255,7 +255,7 @@ def test_sweep_finds_what_a_dead_supervisor_left() -> None:
 @limits
 def test_groups_are_gone_after_the_job() -> None:
     groups = ControlGroups.make(new_job_name())
-    joined = groups.join(seat(), 1 << 30, track=True)
+    joined = groups.join(placement(), 1 << 30, track=True)
     assert os.WEXITSTATUS(wait_status(start_in(joined, "raise SystemExit(3)"))) == 3
 
     assert groups.remove()
@@ -273,7 +273,9 @@ def test_an_ordinary_user_gets_an_answer() -> None:
             os.setresgid(65534, 65534, 65534)
             os.setresuid(65534, 65534, 65534)
             groups = ControlGroups.make("job")
-            os.write(write, f"{groups.join(seat(), 1 << 30, track=True)}: {groups.missing} {groups.unlimited}".encode())
+            os.write(
+                write, f"{groups.join(placement(), 1 << 30, track=True)}: {groups.missing} {groups.unlimited}".encode()
+            )
         finally:
             os._exit(0)
     os.close(write)

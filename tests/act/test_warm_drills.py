@@ -17,7 +17,7 @@ from holdfast import children
 from holdfast.act.cgroups import ControlGroups
 from holdfast.act.warm.nurseries import Warm
 from holdfast.act.worker_starts import Ticket, WarmStart
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.reactor import Reactor
 from processes import until
 
@@ -320,9 +320,9 @@ def test_other_values_than_the_imports_had_mean_a_cold_start() -> None:
     said: list[str] = []
     command = (sys.executable, __file__)
     env = {"CUDA_VISIBLE_DEVICES": "0,1", "RANK": "0", "PATH": os.defpath}
-    seat = Seat(role="worker", rank=0, local_rank=0, role_rank=0, node="n")
+    placement = Placement(role="worker", rank=0, local_rank=0, role_rank=0, node="n")
     ticket = Ticket(
-        seat=seat, attempt=2, command=command, written=command,
+        placement=placement, attempt=2, command=command, written=command,
         env={**env, "CUDA_VISIBLE_DEVICES": "1"}, cwd=Path.cwd(), stdin_fd=0,
         out=(0, 1), err=(0, 2), directory=Path.cwd(), groups=(), check=True,
     )  # fmt: skip

@@ -6,13 +6,13 @@ from typing import Any
 
 from builders import fault_event
 from holdfast.model.faults import Assertion, FaultEvent
-from holdfast.model.job_spec import Seat, Timers
+from holdfast.model.job_spec import Placement, Timers
 
 OCCUR, ONCE, RECOVER = Assertion.OCCUR, Assertion.ONCE, Assertion.RECOVER
 LEASES = Timers(beat_s=5.0, lease_s=30.0, drift_s=1.0)
 RANKS_OF = {"gpu-1": (0, 1), "gpu-2": (2, 3)}
 SEATS = [
-    Seat(rank=rank, role="worker", role_rank=rank, node=node, local_rank=rank % 2)
+    Placement(rank=rank, role="worker", role_rank=rank, node=node, local_rank=rank % 2)
     for node, ranks in RANKS_OF.items()
     for rank in ranks
 ]

@@ -52,7 +52,7 @@ def ok(play: Play, node: str) -> Any:
     from gang_play import died
 
     [known] = play.gang.attempt_state.roster.on(node)
-    return died(known.seat.rank, exit_code=0, node=node, attempt=play.gang.attempt)
+    return died(known.placement.rank, exit_code=0, node=node, attempt=play.gang.attempt)
 
 
 def hooks_asked(play: Play) -> RunHooks:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.decide.agent import Agent
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import ALIVE, Ack, Go, MemberState, Prepare, Report, Stop
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.model.process_messages import (
     AllReaped,
     Fact,
@@ -30,7 +30,7 @@ from holdfast.model.process_messages import (
 
 LEASE_S, BEAT_S = 30.0, 5.0
 THREE_SEATS = tuple(
-    Seat(rank=rank, role="worker", role_rank=rank, node="here" if rank < 2 else "there", local_rank=rank % 2)
+    Placement(rank=rank, role="worker", role_rank=rank, node="here" if rank < 2 else "there", local_rank=rank % 2)
     for rank in range(3)
 )
 
@@ -49,10 +49,10 @@ class AgentNode:
         self.out = out
         for order in out:
             if isinstance(order, StartWorker):
-                assert order.seat.rank not in self.live, "two processes of one rank"
+                assert order.placement.rank not in self.live, "two processes of one rank"
                 assert set(self.live.values()) <= {order.attempt}, "two attempts at once"
-                assert order.seat.node == "here"
-                self.live[order.seat.rank] = order.attempt
+                assert order.placement.node == "here"
+                self.live[order.placement.rank] = order.attempt
             elif isinstance(order, ReleaseWorker):
                 assert self.live.get(order.rank) == order.attempt
             elif isinstance(order, SendReport):
@@ -90,7 +90,7 @@ class AgentNode:
 
     def to(self, state: MemberState, attempt: int = 1) -> None:
         self.acknowledge()
-        self.obey(Prepare(attempt=attempt, seats=THREE_SEATS))
+        self.obey(Prepare(attempt=attempt, placements=THREE_SEATS))
         for rank in self.live if state is not MemberState.BOOTING else ():
             self.learn(WorkerPrepared(attempt=attempt, rank=rank, pid=7))
         if state in (MemberState.GOING, MemberState.UP):
@@ -124,7 +124,7 @@ def agent_node() -> Iterator[AgentNode]:
 def test_prepare_starts_its_own_ranks_once(agent_node: AgentNode) -> None:
     agent_node.to(MemberState.BOOTING)
     assert set(agent_node.live) == {0, 1}
-    agent_node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert agent_node.kinds() == {SendReport}, "it only says how things are"
 
 
@@ -146,17 +146,17 @@ def test_the_go_of_another_attempt_is_not_obeyed(agent_node: AgentNode, attempt:
 
 
 def test_nothing_starts_without_a_lease(agent_node: AgentNode) -> None:
-    agent_node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert not agent_node.live
     agent_node.acknowledge()
-    agent_node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert set(agent_node.live) == {0, 1}
 
 
 def test_on_one_machine_there_is_no_lease_and_no_heartbeat() -> None:
     node = AgentNode(lease_s=None)
     assert node.agent.next_wake() is None
-    node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert set(node.live) == {0, 1}
     assert node.wait(10_000.0) == []
 
@@ -164,7 +164,7 @@ def test_on_one_machine_there_is_no_lease_and_no_heartbeat() -> None:
 @pytest.mark.parametrize(("floor", "starts"), [(0, True), (1, False), (2, False)])
 def test_nothing_starts_at_or_below_the_floor(agent_node: AgentNode, floor: int, starts: bool) -> None:
     agent_node.acknowledge(floor=floor)
-    agent_node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert bool(agent_node.live) is starts
 
 
@@ -172,9 +172,9 @@ def test_a_stop_that_comes_first_is_remembered(agent_node: AgentNode) -> None:
     agent_node.acknowledge()
     agent_node.stop(1)
     assert agent_node.said.stopped == 1
-    agent_node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert not agent_node.live
-    agent_node.obey(Prepare(attempt=2, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=2, placements=THREE_SEATS))
     assert set(agent_node.live.values()) == {2}
 
 
@@ -183,9 +183,9 @@ def test_a_stop_of_a_later_attempt_is_remembered_while_an_older_one_lives(agent_
     agent_node.to(MemberState.UP)
     agent_node.stop(2)
     agent_node.reap(1)
-    agent_node.obey(Prepare(attempt=2, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=2, placements=THREE_SEATS))
     assert not agent_node.live
-    agent_node.obey(Prepare(attempt=3, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=3, placements=THREE_SEATS))
     assert set(agent_node.live.values()) == {3}
 
 
@@ -194,7 +194,7 @@ def test_a_stop_that_a_later_one_has_overtaken_lowers_no_memory(agent_node: Agen
     agent_node.stop(3)
     agent_node.stop(2)
     agent_node.reap(1)
-    agent_node.obey(Prepare(attempt=3, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=3, placements=THREE_SEATS))
     assert not agent_node.live
 
 
@@ -210,24 +210,28 @@ def test_a_stop_of_a_later_attempt_ends_what_lives_of_an_older_one(agent_node: A
 def test_an_answer_that_a_later_one_has_overtaken_lowers_no_floor(agent_node: AgentNode) -> None:
     agent_node.acknowledge(floor=1)
     agent_node.acknowledge(floor=0)
-    agent_node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert not agent_node.live
 
 
 def test_a_newer_attempt_waits_until_the_old_one_is_gone(agent_node: AgentNode) -> None:
     agent_node.to(MemberState.UP)
-    agent_node.obey(Prepare(attempt=2, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=2, placements=THREE_SEATS))
     assert set(agent_node.live.values()) == {1}
     agent_node.wait(0.0)
     assert any(isinstance(order, SignalWorkers) and order.hard for order in agent_node.out)
     agent_node.reap(1)
-    agent_node.obey(Prepare(attempt=2, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=2, placements=THREE_SEATS))
     assert set(agent_node.live.values()) == {2}
 
 
 def test_an_older_attempt_is_not_obeyed(agent_node: AgentNode) -> None:
     agent_node.to(MemberState.UP, attempt=2)
-    for command in (Prepare(attempt=1, seats=THREE_SEATS), Go(attempt=1), Stop(attempt=1, reason="late", grace_s=0.0)):
+    for command in (
+        Prepare(attempt=1, placements=THREE_SEATS),
+        Go(attempt=1),
+        Stop(attempt=1, reason="late", grace_s=0.0),
+    ):
         agent_node.obey(command)
         assert agent_node.kinds() == {SendReport}
     assert agent_node.agent.state(0) is MemberState.UP
@@ -254,11 +258,11 @@ def test_stop_is_term_then_grace_then_kill_and_stopped_only_when_reaped(agent_no
 def test_an_owner_of_before_is_not_obeyed(agent_node: AgentNode) -> None:
     agent_node.acknowledge(sent=agent_node.now)
     agent_node.obey(Stop(attempt=1, reason="an owner that is back", grace_s=0.0, term=3))
-    agent_node.obey(Prepare(attempt=2, seats=THREE_SEATS, term=2))
+    agent_node.obey(Prepare(attempt=2, placements=THREE_SEATS, term=2))
     assert not agent_node.live
     assert agent_node.said.term == 3
     assert agent_node.obey(Ack(sent=agent_node.now, term=2)) == []
-    agent_node.obey(Prepare(attempt=2, seats=THREE_SEATS, term=3))
+    agent_node.obey(Prepare(attempt=2, placements=THREE_SEATS, term=3))
     assert set(agent_node.live.values()) == {2}
 
 
@@ -290,7 +294,7 @@ def test_an_attempt_after_a_kill_ends_with_its_lease_as_any_other(agent_node: Ag
     agent_node.wait(0.0)
     agent_node.reap(1)
     agent_node.acknowledge(sent=agent_node.now)
-    agent_node.obey(Prepare(attempt=2, seats=THREE_SEATS))
+    agent_node.obey(Prepare(attempt=2, placements=THREE_SEATS))
     assert set(agent_node.live.values()) == {2}
     agent_node.wait(LEASE_S + 0.1)
     assert [order.attempt for order in agent_node.out if isinstance(order, SignalWorkers) and order.hard] == [2]
@@ -323,10 +327,10 @@ def test_no_worker_is_let_go_after_the_end_of_a_lease(agent_node: AgentNode) -> 
 def test_an_answer_to_the_agent_of_before_grants_nothing() -> None:
     node = AgentNode()
     node.acknowledge(sent=9.0)
-    node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert not node.live
     node.acknowledge(sent=node.now + 1000.0)  # its clock had run on since the machine's last boot
-    node.obey(Prepare(attempt=1, seats=THREE_SEATS))
+    node.obey(Prepare(attempt=1, placements=THREE_SEATS))
     assert not node.live
 
 
@@ -465,7 +469,7 @@ def test_whatever_comes_one_attempt_lives_at_a_time(steps: list[tuple[str, int, 
     for what, attempt, rank in steps:
         match what:
             case "p":
-                node.obey(Prepare(attempt=attempt, seats=THREE_SEATS))
+                node.obey(Prepare(attempt=attempt, placements=THREE_SEATS))
             case "g":
                 node.obey(Go(attempt=attempt))
             case "s":
@@ -495,7 +499,7 @@ def soft(out: list[Instruction]) -> list[tuple[int, bool]]:
 
 def test_a_signal_of_the_owners_comes_first_and_sigterm_at_half_of_the_grace() -> None:
     agent = Agent("here", boot=1)
-    agent.obey(Prepare(attempt=1, seats=THREE_SEATS), 0.0)
+    agent.obey(Prepare(attempt=1, placements=THREE_SEATS), 0.0)
     assert soft(agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=10.0, signal=2), 1.0)) == [(2, False)]
     assert agent.next_wake() == 6.0
     assert soft(agent.tick(6.0)) == [(15, False)]
@@ -507,7 +511,7 @@ def test_a_signal_of_the_owners_comes_first_and_sigterm_at_half_of_the_grace() -
 def test_nothing_is_sent_first_where_the_workers_have_it_already() -> None:
     """It may turn out while the first signal is held back; said again, it changes nothing."""
     agent = Agent("here", boot=1)
-    agent.obey(Prepare(attempt=1, seats=THREE_SEATS), 0.0)
+    agent.obey(Prepare(attempt=1, placements=THREE_SEATS), 0.0)
     held = Stop(attempt=1, reason="SIGTERM", grace_s=10.0, signal=15, hold_s=0.1)
     assert soft(agent.obey(held, 1.0)) == []
     assert agent.next_wake() == 1.1
@@ -520,7 +524,7 @@ def test_nothing_is_sent_first_where_the_workers_have_it_already() -> None:
 
 def test_a_signal_that_was_held_back_is_sent_when_the_time_is_over() -> None:
     agent = Agent("here", boot=1)
-    agent.obey(Prepare(attempt=1, seats=THREE_SEATS), 0.0)
+    agent.obey(Prepare(attempt=1, placements=THREE_SEATS), 0.0)
     agent.obey(Stop(attempt=1, reason="SIGTERM", grace_s=10.0, signal=15, hold_s=0.1), 1.0)
     assert soft(agent.tick(1.1)) == [(15, False)]
     assert agent.next_wake() == 11.1, "SIGTERM is not sent twice"
@@ -528,7 +532,7 @@ def test_a_signal_that_was_held_back_is_sent_when_the_time_is_over() -> None:
 
 def test_a_second_ctrl_c_kills_while_the_first_is_held_back() -> None:
     agent = Agent("here", boot=1)
-    agent.obey(Prepare(attempt=1, seats=THREE_SEATS), 0.0)
+    agent.obey(Prepare(attempt=1, placements=THREE_SEATS), 0.0)
     agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=10.0, signal=2, hold_s=0.1), 1.0)
     agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=0.0, signal=2), 1.05)
     assert [hard for _, hard in soft(agent.tick(1.05))] == [True]
@@ -537,7 +541,7 @@ def test_a_second_ctrl_c_kills_while_the_first_is_held_back() -> None:
 def test_what_lives_when_its_platform_kills_is_killed_before_that() -> None:
     """However long its saving and its grace may be otherwise."""
     agent = Agent("here", boot=1)
-    agent.obey(Prepare(attempt=1, seats=THREE_SEATS), 0.0)
+    agent.obey(Prepare(attempt=1, placements=THREE_SEATS), 0.0)
     stop = Stop(attempt=1, reason="scancel", grace_s=30.0, save_s=6.0, within_s=8.0)
     assert soft(agent.obey(stop, 1.0)) == []
     assert agent.next_wake() == 7.0
@@ -548,7 +552,7 @@ def test_what_lives_when_its_platform_kills_is_killed_before_that() -> None:
 
 def test_a_later_word_of_the_platforms_only_shortens() -> None:
     agent = Agent("here", boot=1)
-    agent.obey(Prepare(attempt=1, seats=THREE_SEATS), 0.0)
+    agent.obey(Prepare(attempt=1, placements=THREE_SEATS), 0.0)
     agent.obey(Stop(attempt=1, reason="preempted", grace_s=20.0, save_s=15.0, within_s=20.0), 0.0)
     agent.obey(Stop(attempt=1, reason="preempted", grace_s=4.0, save_s=3.0, within_s=4.0), 5.0)
     assert agent.next_wake() == 8.0

@@ -18,7 +18,7 @@ from holdfast.decide.device_binding import bindings, lack
 from holdfast.decide.placement import place, users
 from holdfast.model.cpu_lists import cores_of, cpu_list, cpus_of, domain_of
 from holdfast.model.decisions import Bound
-from holdfast.model.job_spec import JobSpec, NodeInfo, Resources, Role, Seat, shapes
+from holdfast.model.job_spec import JobSpec, NodeInfo, Placement, Resources, Role, shapes
 from holdfast.observe.cpu_layout import domains, near_devices, taken_by_others
 from holdfast.report.text_report import bound_in_words
 
@@ -36,10 +36,10 @@ def _spec(*roles: tuple[int, Resources], binds: bool = True) -> JobSpec:
     )
 
 
-def _seats(spec: JobSpec, *nodes: NodeInfo, avoid: tuple[str, ...] = ()) -> tuple[Seat, ...]:
-    seats = place(spec, nodes, avoid)
-    assert seats is not None
-    return seats
+def _placements(spec: JobSpec, *nodes: NodeInfo, avoid: tuple[str, ...] = ()) -> tuple[Placement, ...]:
+    placements = place(spec, nodes, avoid)
+    assert placements is not None
+    return placements
 
 
 # ---------------------------------------------------------------------------------------------------------- devices
@@ -47,45 +47,47 @@ def _seats(spec: JobSpec, *nodes: NodeInfo, avoid: tuple[str, ...] = ()) -> tupl
 
 def test_each_worker_has_devices_of_its_own() -> None:
     node = NodeInfo(name="n", slots=8, devices=GPUS)
-    seats = _seats(_spec((2, Resources(devices=3)), (1, Resources(devices=0)), (1, Resources(devices=1))), node)
-    assert [seat.visible for seat in seats] == [GPUS[:3], GPUS[3:6], (), GPUS[6:7]]
-    assert [seat.device for seat in seats] == ["", "", "", "gpu6"]
-    assert all(seat.bound for seat in seats)
-    assert (users("gpu4", seats, (node,)), users("gpu7", seats, (node,))) == ((1,), ())
+    placements = _placements(
+        _spec((2, Resources(devices=3)), (1, Resources(devices=0)), (1, Resources(devices=1))), node
+    )
+    assert [placement.visible for placement in placements] == [GPUS[:3], GPUS[3:6], (), GPUS[6:7]]
+    assert [placement.device for placement in placements] == ["", "", "", "gpu6"]
+    assert all(placement.bound for placement in placements)
+    assert (users("gpu4", placements, (node,)), users("gpu7", placements, (node,))) == ((1,), ())
 
 
 def test_devices_that_are_left_out_are_given_to_no_worker() -> None:
     node = NodeInfo(name="n", slots=8, devices=GPUS)
-    seats = _seats(_spec((2, Resources(devices=3))), node, avoid=("gpu1", "gpu4"))
-    assert [seat.visible for seat in seats] == [("gpu0", "gpu2", "gpu3"), ("gpu5", "gpu6", "gpu7")]
+    placements = _placements(_spec((2, Resources(devices=3))), node, avoid=("gpu1", "gpu4"))
+    assert [placement.visible for placement in placements] == [("gpu0", "gpu2", "gpu3"), ("gpu5", "gpu6", "gpu7")]
     assert place(_spec((2, Resources(devices=4))), (node,), ("gpu1",)) is None
 
 
 def test_a_worker_goes_to_the_next_node_that_has_enough_left() -> None:
     nodes = (NodeInfo(name="a", slots=4, devices=GPUS[:3]), NodeInfo(name="b", slots=4, devices=GPUS[:4]))
-    seats = _seats(_spec((3, Resources(devices=2)), (1, Resources(devices=1))), *nodes)
-    assert [(seat.node, seat.visible, seat.local_rank) for seat in seats] == [
+    placements = _placements(_spec((3, Resources(devices=2)), (1, Resources(devices=1))), *nodes)
+    assert [(placement.node, placement.visible, placement.local_rank) for placement in placements] == [
         ("a", GPUS[:2], 0), ("b", GPUS[:2], 0), ("b", GPUS[2:4], 1), ("a", GPUS[2:3], 1),
     ]  # fmt: skip
 
 
 def test_a_role_that_asks_for_nothing_sees_all() -> None:
     node = NodeInfo(name="n", slots=2, devices=GPUS[:2])
-    bound, free = _seats(_spec((1, Resources(devices=1)), (1, Resources())), node)
+    bound, free = _placements(_spec((1, Resources(devices=1)), (1, Resources())), node)
     assert (bound.bound, free.bound, free.visible) == (True, False, ())
 
 
 def test_nothing_is_bound_where_the_user_says_so() -> None:
     node = NodeInfo(name="n", slots=2, devices=GPUS[:1])
-    seats = _seats(_spec((2, Resources(devices=4, cpus=99)), binds=False), node)
-    assert {(seat.bound, seat.cpus, seat.visible) for seat in seats} == {(False, "", ())}
+    placements = _placements(_spec((2, Resources(devices=4, cpus=99)), binds=False), node)
+    assert {(placement.bound, placement.cpus, placement.visible) for placement in placements} == {(False, "", ())}
 
 
 def _worker_environment(
-    seat: Seat, spec: JobSpec, base: dict[str, str], devices: tuple[str, ...] = ()
+    placement: Placement, spec: JobSpec, base: dict[str, str], devices: tuple[str, ...] = ()
 ) -> dict[str, str]:
     return worker_environment(
-        base, spec, seat, shapes([seat])[seat.node], job_id="i", run_id="i", attempt=1, home=Path("h"),
+        base, spec, placement, shapes([placement])[placement.node], job_id="i", run_id="i", attempt=1, home=Path("h"),
         directory=Path("d"), master_addr="a", master_port=1, agent_store=False, devices=devices,
     )  # fmt: skip
 
@@ -93,28 +95,28 @@ def _worker_environment(
 def test_devices_are_told_by_the_drivers_variables() -> None:
     spec = _spec((2, Resources(devices=2)))
     base = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    _, seat = _seats(spec, NodeInfo(name="n", slots=2, devices=GPUS[4:]))
-    env = _worker_environment(seat, spec, base, GPUS[4:])
+    _, placement = _placements(spec, NodeInfo(name="n", slots=2, devices=GPUS[4:]))
+    env = _worker_environment(placement, spec, base, GPUS[4:])
     assert (env["CUDA_VISIBLE_DEVICES"], env["LOCAL_RANK"], env["RANK"]) == ("6,7", "0", "1")
     # The files of a container's devices keep the machine's numbers.
-    assert _worker_environment(seat, spec, {}, GPUS[4:])["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert _worker_environment(placement, spec, {}, GPUS[4:])["CUDA_VISIBLE_DEVICES"] == "2,3"
     npus = NodeInfo(name="n", slots=2, devices=("npu0", "npu1", "npu2", "npu3"))
-    _, seat = _seats(spec, npus)
-    assert _worker_environment(seat, spec, {}, npus.devices)["ASCEND_RT_VISIBLE_DEVICES"] == "2,3"
+    _, placement = _placements(spec, npus)
+    assert _worker_environment(placement, spec, {}, npus.devices)["ASCEND_RT_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_a_worker_that_asks_for_no_device_sees_none() -> None:
     spec = _spec((1, Resources(devices=0)))
-    [seat] = _seats(spec, NodeInfo(name="n", slots=1, devices=GPUS))
-    env = _worker_environment(seat, spec, {"ASCEND_RT_VISIBLE_DEVICES": "0"}, GPUS)
+    [placement] = _placements(spec, NodeInfo(name="n", slots=1, devices=GPUS))
+    env = _worker_environment(placement, spec, {"ASCEND_RT_VISIBLE_DEVICES": "0"}, GPUS)
     assert (env["CUDA_VISIBLE_DEVICES"], env["ASCEND_RT_VISIBLE_DEVICES"]) == ("", "")
 
 
 def test_threads_are_as_many_as_cpus_unless_the_user_has_set_them() -> None:
     spec = _spec((1, Resources(cpus=2.5)))
-    [seat] = _seats(spec, NodeInfo(name="n", slots=1))
-    assert _worker_environment(seat, spec, {})["OMP_NUM_THREADS"] == "3"
-    assert _worker_environment(seat, spec, {"OMP_NUM_THREADS": "9"})["OMP_NUM_THREADS"] == "9"
+    [placement] = _placements(spec, NodeInfo(name="n", slots=1))
+    assert _worker_environment(placement, spec, {})["OMP_NUM_THREADS"] == "3"
+    assert _worker_environment(placement, spec, {"OMP_NUM_THREADS": "9"})["OMP_NUM_THREADS"] == "9"
 
 
 # ------------------------------------------------------------------------------------------------------------- CPUs
@@ -122,26 +124,30 @@ def test_threads_are_as_many_as_cpus_unless_the_user_has_set_them() -> None:
 
 def test_whole_cores_of_one_memory_domain_come_first() -> None:
     node = NodeInfo(name="n", slots=8, cpus=TWO_DOMAINS)
-    assert [seat.cpus for seat in _seats(_spec((3, Resources(cpus=4))), node)] == ["0-1,8-9", "2-3,10-11", "4-5,12-13"]
+    assert [placement.cpus for placement in _placements(_spec((3, Resources(cpus=4))), node)] == [
+        "0-1,8-9",
+        "2-3,10-11",
+        "4-5,12-13",
+    ]
     # Three of the four threads of two cores: the fourth is the last to be given away.
-    assert [seat.cpus for seat in _seats(_spec((2, Resources(cpus=3))), node)] == ["0-1,8", "2-3,10"]
+    assert [placement.cpus for placement in _placements(_spec((2, Resources(cpus=3))), node)] == ["0-1,8", "2-3,10"]
 
 
 def test_cpus_are_near_the_devices() -> None:
     near = {gpu: number // 4 for number, gpu in enumerate(GPUS)}
     node = NodeInfo(name="n", slots=8, devices=GPUS, cpus=TWO_DOMAINS, near=near)
-    seats = _seats(_spec((2, Resources(devices=4, cpus=2))), node)
-    assert [seat.cpus for seat in seats] == ["0,8", "4,12"]
+    placements = _placements(_spec((2, Resources(devices=4, cpus=2))), node)
+    assert [placement.cpus for placement in placements] == ["0,8", "4,12"]
 
 
 def test_a_part_of_a_cpu_is_none_of_ones_own() -> None:
-    seats = _seats(_spec((3, Resources(cpus=0.5))), NodeInfo(name="n", slots=3, cpus=("0,1",)))
-    assert [seat.cpus for seat in seats] == ["", "", ""]
+    placements = _placements(_spec((3, Resources(cpus=0.5))), NodeInfo(name="n", slots=3, cpus=("0,1",)))
+    assert [placement.cpus for placement in placements] == ["", "", ""]
 
 
 def test_with_a_quota_cpus_are_counted_and_not_bound() -> None:
     node = NodeInfo(name="n", slots=4, cores=4)
-    assert [seat.cpus for seat in _seats(_spec((2, Resources(cpus=2))), node)] == ["", ""]
+    assert [placement.cpus for placement in _placements(_spec((2, Resources(cpus=2))), node)] == ["", ""]
     assert place(_spec((3, Resources(cpus=2))), (node,), ()) is None
 
 
@@ -149,11 +155,11 @@ def test_with_a_quota_cpus_are_counted_and_not_bound() -> None:
 def test_no_cpu_has_two_workers_and_no_worker_too_few(asked: list[tuple[int, int]]) -> None:
     node = NodeInfo(name="n", slots=99, cpus=TWO_DOMAINS)
     spec = _spec(*((count, Resources(cpus=cpus)) for count, cpus in asked))
-    seats = place(spec, (node,), ())
+    placements = place(spec, (node,), ())
     wanted = [cpus for count, cpus in asked for _ in range(count)]
-    assert (seats is None) == (sum(wanted) > 16)
-    found = [cpus_of(seat.cpus) for seat in seats or ()]
-    assert seats is None or [len(cpus) for cpus in found] == wanted
+    assert (placements is None) == (sum(wanted) > 16)
+    found = [cpus_of(placement.cpus) for placement in placements or ()]
+    assert placements is None or [len(cpus) for cpus in found] == wanted
     assert max(Counter(cpu for cpus in found for cpu in cpus).values(), default=1) == 1
 
 
@@ -169,7 +175,7 @@ def test_what_is_asked_and_what_is_there_in_words() -> None:
 
 def test_a_record_says_who_had_what() -> None:
     spec = _spec((1, Resources(devices=1, cpus=2)), (1, Resources(devices=0)), (1, Resources()))
-    found = bindings(_seats(spec, NodeInfo(name="n", slots=3, devices=GPUS, cpus=("0,1,2",))))
+    found = bindings(_placements(spec, NodeInfo(name="n", slots=3, devices=GPUS, cpus=("0,1,2",))))
     assert found == (
         Bound(rank=0, role="r0", node="n", cpus="0-1", devices=("gpu0",)),
         Bound(rank=1, role="r1", node="n", devices=()),

@@ -68,7 +68,7 @@ class NodesPlay(Play):
     @property
     def line(self) -> list[str]:
         """The node of each rank."""
-        return [seat.node for seat in self.gang.attempt_state.roster.seats]
+        return [placement.node for placement in self.gang.attempt_state.roster.placements]
 
     def again(self) -> None:
         """A worker dies, and the next attempt is due."""
@@ -693,7 +693,7 @@ def test_a_node_with_more_devices_than_workers_may_lose_one(play: NodesPlay) -> 
     play.check(CheckState.FAIL, avoid=("b/gpu0",), failure=CheckFailure(check="gpu", message="hot"))
     play.to(Phase.PREPARING)
     assert play.line == ["a", "b"]
-    assert [seat.device for seat in play.gang.attempt_state.roster.seats] == ["gpu0", "gpu1"]
+    assert [placement.device for placement in play.gang.attempt_state.roster.placements] == ["gpu0", "gpu1"]
 
 
 def test_an_owner_that_was_away_gives_the_nodes_a_lease_to_say_hello(play: NodesPlay) -> None:

@@ -393,7 +393,7 @@ def test_a_job_on_one_node_goes_on_on_another(play: Platform) -> None:
     play.to(Phase.RUNNING)
     play.resume(nodes=(NodeInfo(name="c", slots=2),))
     play.to(Phase.RUNNING)
-    assert {seat.node for seat in play.gang.attempt_state.roster.seats} == {"c"}
+    assert {placement.node for placement in play.gang.attempt_state.roster.placements} == {"c"}
 
 
 def test_possible_is_not_the_default() -> None:

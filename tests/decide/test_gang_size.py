@@ -41,7 +41,9 @@ def test_to_prepare_a_thousand_nodes_takes_a_kilobyte_each() -> None:
         local=SLOT_COUNT,
         roles={"worker": NODE_COUNT * SLOT_COUNT},
     )
-    assert [seat.rank for seat in last.seats] == list(range((NODE_COUNT - 1) * SLOT_COUNT, NODE_COUNT * SLOT_COUNT))
+    assert [placement.rank for placement in last.placements] == list(
+        range((NODE_COUNT - 1) * SLOT_COUNT, NODE_COUNT * SLOT_COUNT)
+    )
 
 
 def test_a_command_is_sent_again_only_to_nodes_that_have_not_begun_to_obey_it() -> None:

@@ -43,7 +43,10 @@ def test_the_view_has_the_ranks_and_stays_as_it_was(submitted_play: Play) -> Non
     submitted_play.to(Phase.RUNNING)
     before = submitted_play.gang.view()
     assert before is submitted_play.gang.view()
-    assert [(member.seat.rank, member.state) for member in before.members] == [(0, MemberState.UP), (1, MemberState.UP)]
+    assert [(member.placement.rank, member.state) for member in before.members] == [
+        (0, MemberState.UP),
+        (1, MemberState.UP),
+    ]
     submitted_play.crash()
     assert before.phase is Phase.RUNNING
     assert submitted_play.gang.view().phase is Phase.DRAINING

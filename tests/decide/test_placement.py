@@ -39,20 +39,20 @@ def job_of_roles(*counts: int) -> JobSpec:
 def test_nodes_are_filled_in_order(
     nodes: tuple[NodeInfo, ...], counts: tuple[int, ...], avoid: tuple[str, ...], expected: list[tuple[str, int]] | None
 ) -> None:
-    seats = place(job_of_roles(*counts), nodes, avoid)
-    assert (seats and [(seat.node, seat.local_rank) for seat in seats]) == expected
+    placements = place(job_of_roles(*counts), nodes, avoid)
+    assert (placements and [(placement.node, placement.local_rank) for placement in placements]) == expected
 
 
 def test_a_rank_gets_the_device_that_may_be_used() -> None:
-    seats = place(job_of_roles(3), TWO_NODES_OF_TWO, {"a/0"})
-    assert seats is not None
-    assert [seat.device for seat in seats] == ["a/1", "b/0", "b/1"]
+    placements = place(job_of_roles(3), TWO_NODES_OF_TWO, {"a/0"})
+    assert placements is not None
+    assert [placement.device for placement in placements] == ["a/1", "b/0", "b/1"]
 
 
 def test_ranks_run_through_the_roles() -> None:
-    seats = place(job_of_roles(1, 2), PLAIN_NODES, ())
-    assert seats is not None
-    assert [(seat.rank, seat.role, seat.role_rank) for seat in seats] == [
+    placements = place(job_of_roles(1, 2), PLAIN_NODES, ())
+    assert placements is not None
+    assert [(placement.rank, placement.role, placement.role_rank) for placement in placements] == [
         (0, "role0", 0),
         (1, "role1", 0),
         (2, "role1", 1),
@@ -69,13 +69,15 @@ FEW = NodeInfo(name="n", slots=4, devices=("gpu0", "gpu1"))
 
 def test_more_workers_than_devices_share_them_all() -> None:
     assert node_info("n", job_of_roles(4), ("gpu0", "gpu1")) == FEW
-    seats = place(job_of_roles(4), (FEW,), ())
-    assert seats is not None
-    assert {(seat.device, seat.shares, seat.visible) for seat in seats} == {("", ("gpu0", "gpu1"), ())}
-    assert users("gpu1", seats, (FEW,)) == (0, 1, 2, 3)
+    placements = place(job_of_roles(4), (FEW,), ())
+    assert placements is not None
+    assert {(placement.device, placement.shares, placement.visible) for placement in placements} == {
+        ("", ("gpu0", "gpu1"), ())
+    }
+    assert users("gpu1", placements, (FEW,)) == (0, 1, 2, 3)
     left = place(job_of_roles(4), (FEW,), {"gpu1"})
     assert left is not None
-    assert {(seat.shares, seat.visible) for seat in left} == {(("gpu0",), ("gpu0",))}
+    assert {(placement.shares, placement.visible) for placement in left} == {(("gpu0",), ("gpu0",))}
     assert users("gpu1", left, (FEW,)) == ()
     assert place(job_of_roles(4), (FEW,), {"gpu0", "gpu1"}) is None
 
@@ -92,23 +94,23 @@ def test_a_role_whose_environment_names_devices_uses_those() -> None:
 
     node = NodeInfo(name="n", slots=6, devices=("gpu0", "gpu1", "gpu2"))
     spec = roles("2", "0,1", "")
-    seats = place(spec, (node,), ())
-    assert seats is not None
-    assert [users(f"gpu{number}", seats, (node,)) for number in range(3)] == [(2, 3), (2, 3), (0, 1)]
+    placements = place(spec, (node,), ())
+    assert placements is not None
+    assert [users(f"gpu{number}", placements, (node,)) for number in range(3)] == [(2, 3), (2, 3), (0, 1)]
     left = place(spec, (node,), {"gpu1"})
     assert left is not None
-    assert [seat.visible for seat in left] == [(), (), ("gpu0",), ("gpu0",), (), ()]
+    assert [placement.visible for placement in left] == [(), (), ("gpu0",), ("gpu0",), (), ()]
     assert place(spec, (node,), {"gpu2"}) is None, "the first role has nothing else"
     unknown = place(roles("GPU-5ebe9a2f", "0", "-1"), (node,), ())
     assert unknown is not None
-    assert [seat.shares for seat in unknown[::2]] == [("gpu0", "gpu1", "gpu2"), ("gpu0",), ()]
+    assert [placement.shares for placement in unknown[::2]] == [("gpu0", "gpu1", "gpu2"), ("gpu0",), ()]
 
 
 @given(st.sets(st.sampled_from(["a", "b", "a/0", "a/1", "b/0", "b/1"])), st.integers(1, 5))
 def test_nothing_is_ever_placed_on_what_is_avoided(avoid: set[str], count: int) -> None:
-    seats = place(job_of_roles(count), TWO_NODES_OF_TWO, avoid)
-    if seats is not None:
-        assert [seat.rank for seat in seats] == list(range(count))
-        assert not avoid & {name for seat in seats for name in (seat.node, seat.device)}
-        assert len({(seat.node, seat.local_rank) for seat in seats}) == count
-        assert len({seat.device for seat in seats}) == count
+    placements = place(job_of_roles(count), TWO_NODES_OF_TWO, avoid)
+    if placements is not None:
+        assert [placement.rank for placement in placements] == list(range(count))
+        assert not avoid & {name for placement in placements for name in (placement.node, placement.device)}
+        assert len({(placement.node, placement.local_rank) for placement in placements}) == count
+        assert len({placement.device for placement in placements}) == count

@@ -105,8 +105,11 @@ def test_every_node_is_asked_for_its_checks(table: Table) -> None:
 
 def test_a_node_gets_its_own_seats_and_no_others(table: Table) -> None:
     prepared(table)
-    seats = {node: [seat.node for order in table.take(node, Prepare) for seat in order.seats] for node in table.sent}
-    assert seats == {"a": ["a"], "b": ["b"]}
+    placements = {
+        node: [placement.node for order in table.take(node, Prepare) for placement in order.placements]
+        for node in table.sent
+    }
+    assert placements == {"a": ["a"], "b": ["b"]}
 
 
 def test_a_node_knows_the_phase_before_it_is_asked_for_anything_in_it(table: Table) -> None:
@@ -115,7 +118,7 @@ def test_a_node_knows_the_phase_before_it_is_asked_for_anything_in_it(table: Tab
     assert kinds.index(Moved) < kinds.index(Prepare)
     (*_, last) = table.take("b", Moved)
     assert last.view.phase is Phase.PREPARING
-    assert [seat.node for seat in last.view.seats] == ["a", "b"]
+    assert [placement.node for placement in last.view.placements] == ["a", "b"]
 
 
 def test_a_stop_reaches_every_node_that_has_workers(table: Table) -> None:

@@ -80,10 +80,10 @@ def test_an_agent_that_is_killed_costs_one_restart_that_is_not_charged(cluster: 
     job = cluster(3)
     job.run_all("--nnodes", "3")
     job.common_step(1)
-    seats = job.hosts(1)
+    placements = job.hosts(1)
     kill(the(job.net[2], AGENT))
     job.common_step(2)
-    assert job.hosts(2) == seats
+    assert job.hosts(2) == placements
     job.finish()
     assert job.end() == {1: 0, 2: 0, 3: 0}
     [first, _] = job.report()["attempts"]

@@ -190,9 +190,9 @@ class FarGang:
                 case SendReport():
                     self._heard(node, instruction.report)
                 case StartWorker():
-                    rank, attempt = instruction.seat.rank, instruction.attempt
+                    rank, attempt = instruction.placement.rank, instruction.attempt
                     # Pids of two nodes are equal.
-                    node.living[rank] = (100 + instruction.seat.local_rank, here)
+                    node.living[rank] = (100 + instruction.placement.local_rank, here)
                     self._learn(node, WorkerPrepared(attempt=attempt, rank=rank, pid=node.living[rank][0]))
                 case ReleaseWorker():
                     self._learn(node, WorkerUp(attempt=instruction.attempt, rank=instruction.rank))

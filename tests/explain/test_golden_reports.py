@@ -79,7 +79,7 @@ class Story(Play):
         """A worker ends by itself, with these words as the end of its stderr."""
         self.logs[rank] = words
         order = how.pop("order", len(self.logs))
-        role = self.gang.attempt_state.roster.members[rank].seat.role
+        role = self.gang.attempt_state.roster.members[rank].placement.role
         self.crash(rank, role=role, order=order, last_words=words[-8192:], **how)
 
     def explained(self, **known: Any) -> None:
@@ -123,7 +123,7 @@ class Story(Play):
     def succeeds(self, seconds: float = 300.0) -> None:
         self.run(seconds)
         for rank, member in self.gang.attempt_state.roster.members.items():
-            node = member.seat.node
+            node = member.placement.node
             done = died(rank, exit_code=0, node=node, attempt=self.gang.attempt, order=rank)
             self.report(node, MemberState.DONE, exit=done)
         for node in self.gang.attempt_state.roster.nodes:

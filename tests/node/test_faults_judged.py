@@ -20,7 +20,7 @@ from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, Wo
 from holdfast.model.exit_report import Blame, Rerun, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from holdfast.model.gang_protocol import Go, Member, MemberState, Prepare, Report, Stop
-from holdfast.model.job_spec import JobKind, JobSpec, NodeInfo, Role, Seat
+from holdfast.model.job_spec import JobKind, JobSpec, NodeInfo, Placement, Role
 from holdfast.model.process_messages import (
     AllReaped,
     Instruction,
@@ -175,7 +175,7 @@ def test_a_device_of_another_node_concerns_nobody_here(training: JudgedJob) -> N
 # ---------------------------------------------------------------------------------------------- whose device it is
 
 
-def seats(count: int, avoid: tuple[str, ...] = ()) -> tuple[Seat, ...]:
+def placements(count: int, avoid: tuple[str, ...] = ()) -> tuple[Placement, ...]:
     spec = JobSpec(name="j", roles=(Role(name="worker", count=count, command=("x",)),))
     found = place(spec, (FOUR_GPUS,), avoid)
     assert found is not None
@@ -183,13 +183,13 @@ def seats(count: int, avoid: tuple[str, ...] = ()) -> tuple[Seat, ...]:
 
 
 def test_of_several_workers_each_has_its_own() -> None:
-    two = seats(2)
+    two = placements(2)
     assert [users(device, two, (FOUR_GPUS,)) for device in ("gpu0", "gpu1", "gpu3", "n1")] == [(0,), (1,), (), (0, 1)]
 
 
 def test_one_alone_may_drive_all_it_sees() -> None:
-    assert users("gpu3", seats(1), (FOUR_GPUS,)) == (0,)
-    assert users("gpu3", seats(1, ("gpu3",)), (FOUR_GPUS,)) == ()
+    assert users("gpu3", placements(1), (FOUR_GPUS,)) == (0,)
+    assert users("gpu3", placements(1, ("gpu3",)), (FOUR_GPUS,)) == ()
 
 
 # ---------------------------------------------------------------------------------------------- the agent
@@ -198,8 +198,8 @@ def test_one_alone_may_drive_all_it_sees() -> None:
 def running_agent(save_s: float) -> tuple[Agent, list[Instruction]]:
     """An agent with two workers that gets STOP at second 10."""
     agent = Agent("n1", boot=1)
-    two = tuple(Seat(rank=rank, role="worker", role_rank=rank, node="n1", local_rank=rank) for rank in range(2))
-    agent.obey(Prepare(attempt=1, seats=two), 0.0)
+    two = tuple(Placement(rank=rank, role="worker", role_rank=rank, node="n1", local_rank=rank) for rank in range(2))
+    agent.obey(Prepare(attempt=1, placements=two), 0.0)
     for rank in range(2):
         agent.learn(WorkerPrepared(attempt=1, rank=rank, pid=rank), 1.0)
     agent.obey(Go(attempt=1), 2.0)

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.act.cgroups import ControlGroups
 from holdfast.model.cgroups import MemoryGroup
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.observe.memory_watch import MemoryWatch
 
@@ -253,7 +253,7 @@ def test_a_worker_at_its_limit(code: str) -> None:
     watch = MemoryWatch(groups.container, kernel)
     began = time.time()
     limit = 64 << 20
-    joined = groups.join(Seat(rank=5, role="worker", role_rank=5, node="here", local_rank=5), limit)
+    joined = groups.join(Placement(rank=5, role="worker", role_rank=5, node="here", local_rank=5), limit)
     pid = os.fork()
     if pid == 0:
         try:

@@ -18,7 +18,7 @@ from holdfast.model.codec import encode
 from holdfast.model.events import EvidenceCollected
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.node.agent.log_requests import LogReader
 from holdfast.owner.nodes.failed_log_tails import MOST_RANKS, FailedLogTails
 from holdfast.owner.nodes.operator_lines import LogLine
@@ -216,8 +216,10 @@ class OperatorDesk:
         return node not in self.gone
 
     def begun(self, attempt: int, *, phase: Phase = Phase.RUNNING) -> None:
-        seats = [Seat(node=f"n{rank}", role="worker", rank=rank, local_rank=0, role_rank=rank) for rank in (0, 1)]
-        members = tuple(MemberView(seat=seat) for seat in seats)
+        placements = [
+            Placement(node=f"n{rank}", role="worker", rank=rank, local_rank=0, role_rank=rank) for rank in (0, 1)
+        ]
+        members = tuple(MemberView(placement=placement) for placement in placements)
         self.view = GangView(phase=phase, attempt=attempt, members=members)
         self.operators.moved(self.view)
 

@@ -11,7 +11,7 @@ from conftest import Holdfast
 from holdfast.decide.attempt_members import KnownRank, fates
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.exit_report import Blame, Culprit, Evidence, EvidenceKind, ExitReport, Outcome, Rerun, WorkerExit
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.report.brief_report import render_brief, render_exit
 from holdfast.report.failure_place import MOST_FRAMES, FailurePlace, UserFrame, scene_of
 
@@ -107,7 +107,9 @@ def test_a_death_and_a_decision_have_one_line_each_and_the_last_decision_is_in_t
 def test_deaths_that_are_alike_are_one_line_for_each_node() -> None:
     def known(rank: int, node: str, status: int) -> KnownRank:
         ended = WorkerExit(role="worker", rank=rank, node=node, attempt=1, pid=100 + rank, exit_code=status)
-        return KnownRank(seat=Seat(role="worker", rank=rank, role_rank=rank, node=node, local_rank=rank), exit=ended)
+        return KnownRank(
+            placement=Placement(role="worker", rank=rank, role_rank=rank, node=node, local_rank=rank), exit=ended
+        )
 
     fallen = [*(known(rank, "a", 1) for rank in range(8)), known(8, "b", 1), known(9, "a", 7)]
     assert fates(fallen) == [

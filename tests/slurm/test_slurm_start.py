@@ -282,7 +282,7 @@ def test_a_node_that_left_the_job_before_the_start_is_done_without(slurm: Slurm)
 
 
 def test_agents_come_back_when_srun_is_killed(slurm: Slurm) -> None:
-    """Slurm ends its step with it: one restart, in the same seats."""
+    """Slurm ends its step with it: one restart, in the same placements."""
     wait = "[time.sleep(0.1) for _ in iter(lambda: os.path.exists('go'), True)]"
     job = slurm.sbatch(f'exec holdfast run --no-checks {script(slurm)} "{wait}"', "-N2", "--no-kill")
     slurm.wait(lambda: len(ranks(slurm.output(job))) == 2, "all ranks are there")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.cgroups import MemoryGroup, Mount, own_directory, parse_membership, parse_mounts
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.safe_files import small_text
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
@@ -91,7 +91,9 @@ class ControlGroups:
 
     # --------------------------------------------------------------------- methods for the control groups of one worker
 
-    def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1, *, track: bool = False) -> tuple[Path, ...]:
+    def join(
+        self, placement: Placement, memory_bytes: int | None, attempt: int = 1, *, track: bool = False
+    ) -> tuple[Path, ...]:
         """Create the groups of one worker. Return the `cgroup.procs` files to which the worker's process writes `0`
         before its exec.
 
@@ -101,29 +103,31 @@ class ControlGroups:
         """
         joined: list[Path] = []
         if memory_bytes is not None or (track and self._memory is not None):
-            joined += self._limited(seat, memory_bytes, attempt)
+            joined += self._limited(placement, memory_bytes, attempt)
         if track and self._tracking is not None and not (joined and self._version == 2):
             try:
-                joined.append(self._worker_directory(self._tracking, seat, attempt) / "cgroup.procs")
+                joined.append(self._worker_directory(self._tracking, placement, attempt) / "cgroup.procs")
             except OSError as error:
                 self.missing = f"No control group could be made in {self._tracking}: {error.strerror}."
         return tuple(joined)
 
-    def _limited(self, seat: Seat, memory_bytes: int | None, attempt: int) -> list[Path]:
+    def _limited(self, placement: Placement, memory_bytes: int | None, attempt: int) -> list[Path]:
         if self._memory is None:
-            self.unlimited = self._without_group(f"{seat.role}-{seat.role_rank}")
+            self.unlimited = self._without_group(f"{placement.role}-{placement.role_rank}")
             return []
         try:
-            directory = self._worker_directory(self._memory, seat, attempt)
+            directory = self._worker_directory(self._memory, placement, attempt)
             if memory_bytes is not None:
                 (_limit_v2 if self._version == 2 else _limit_v1)(directory, memory_bytes)
         except OSError as error:
             self.unlimited = (
-                f"The memory limit of {seat.role}-{seat.role_rank} is not enforced: "
+                f"The memory limit of {placement.role}-{placement.role_rank} is not enforced: "
                 f"{error.filename or self._memory} could not be written ({error.strerror})."
             )
             return []
-        self._watched[attempt, seat.rank] = MemoryGroup(directory=str(directory), version=self._version, rank=seat.rank)
+        self._watched[attempt, placement.rank] = MemoryGroup(
+            directory=str(directory), version=self._version, rank=placement.rank
+        )
         return [directory / "cgroup.procs"]
 
     def _without_group(self, worker: str) -> str:
@@ -139,14 +143,14 @@ class ControlGroups:
             "be written, or let the scheduler limit the job."
         )
 
-    def _worker_directory(self, under: Path, seat: Seat, attempt: int) -> Path:
+    def _worker_directory(self, under: Path, placement: Placement, attempt: int) -> Path:
         base = under / f"{_prefix(self._job_id)}{attempt}"
         if base not in self._made:
             base.mkdir(exist_ok=True)
             self._made.append(base)
             if under == self._memory and self._version == 2:
                 (base / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
-        directory = base / f"{_UNSAFE.sub('_', seat.role)}-{seat.rank}"
+        directory = base / f"{_UNSAFE.sub('_', placement.role)}-{placement.rank}"
         directory.mkdir(exist_ok=True)
         return directory
 

@@ -28,7 +28,7 @@ from holdfast.act.worker_starts import Groups, HeadStart, Nurseries, Started, St
 from holdfast.act.workers import Output, Worker, Workers
 from holdfast.errors import BadUsage
 from holdfast.model.gang_protocol import Meeting
-from holdfast.model.job_spec import Seat, shapes
+from holdfast.model.job_spec import Placement, shapes
 from holdfast.model.process_messages import (
     AllReaped,
     Fact,
@@ -135,12 +135,12 @@ class LocalHost:
             self.leftovers.begin_anew()
         self._leaving.begin_anew()
         self.workers.begin(order.attempt)
-        directory = self._setting.directory_for(order.attempt, order.seat)
+        directory = self._setting.directory_for(order.attempt, order.placement)
         try:
             ticket = ticket_of(order, self._setting, self._groups, self._environment(order, directory), directory)
         except (OSError, BadUsage) as error:
             reason = error.message if isinstance(error, BadUsage) else f"no process could be made: {error}"
-            return [WorkerStartFailed(attempt=order.attempt, rank=order.seat.rank, reason=reason)]
+            return [WorkerStartFailed(attempt=order.attempt, rank=order.placement.rank, reason=reason)]
         return self._watch(self._starts.ask(ticket, now), now)
 
     def _watch(self, started: list[Started], now: float) -> list[Fact]:
@@ -150,22 +150,22 @@ class LocalHost:
             ticket, process = one.ticket, one.process
             if process is None:
                 ticket.close()
-                facts.append(WorkerStartFailed(attempt=ticket.attempt, rank=ticket.seat.rank, reason=one.error))
+                facts.append(WorkerStartFailed(attempt=ticket.attempt, rank=ticket.placement.rank, reason=one.error))
                 continue
             os.close(ticket.out[1])
             os.close(ticket.err[1])
             worker = self.workers.add(ticket, process, now, warm=one.warm)
             self._reactor.watch(process.status_fd, partial(self._on_readable, worker), turn=CallbackPriority.DEATH)
             self._reactor.watch(process.pidfd, partial(self._died, worker), turn=CallbackPriority.DEATH)
-            self._output.add(ticket.seat, ticket.out[0], ticket.err[0], ticket.directory)
+            self._output.add(ticket.placement, ticket.out[0], ticket.err[0], ticket.directory)
         return facts
 
-    def warm_up(self, seats: Sequence[Seat], now: float) -> None:
+    def warm_up(self, placements: Sequence[Placement], now: float) -> None:
         """Let prewarmed processes do the imports of the first attempt's workers while the attempt's checks run."""
         for role in self._setting.spec.roles:
-            seat = next(seat for seat in seats if seat.role == role.name)
-            order = StartWorker(attempt=1, seat=seat, shape=shapes(seats)[seat.node])
-            env = self._environment(order, self._setting.directory(1, seat))
+            placement = next(placement for placement in placements if placement.role == role.name)
+            order = StartWorker(attempt=1, placement=placement, shape=shapes(placements)[placement.node])
+            env = self._environment(order, self._setting.directory(1, placement))
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
     def heard_by(self, learn: Callable[[list[Fact], float], None]) -> None:
@@ -174,7 +174,7 @@ class LocalHost:
 
     def environment(self, order: StartWorker) -> dict[str, str]:
         """Return the environment of a worker's process."""
-        return self._environment(order, self._setting.directory(order.attempt, order.seat))
+        return self._environment(order, self._setting.directory(order.attempt, order.placement))
 
     def _environment(self, order: StartWorker, directory: Path) -> dict[str, str]:
         env = self._setting.environment_of(order, directory, order.meeting or self.meet(order.attempt))
@@ -202,7 +202,7 @@ class LocalHost:
         return []
 
     def _let_go(self, worker: Worker) -> None:
-        self.ports.let_go(worker.seat)
+        self.ports.let_go(worker.placement)
         try:
             os.write(worker.process.go_fd, b"g")
         except BrokenPipeError:
@@ -224,7 +224,7 @@ class LocalHost:
         failed.
         """
         data = os.read(worker.process.status_fd, 4096)
-        rank, attempt = worker.seat.rank, worker.attempt
+        rank, attempt = worker.placement.rank, worker.attempt
         if data:
             fresh = data.startswith(READY) and not worker.said
             worker.said += data
@@ -262,7 +262,7 @@ class LocalHost:
         self.workers.remove(worker)
         if self._stopping is None:
             self.workers.note_dying(now)
-        self._output.drain(worker.seat.rank, now)
+        self._output.drain(worker.placement.rank, now)
         self._order += 1
         ended = worker.exit(info, self._order, self._output, now)
         if limits:
@@ -315,7 +315,7 @@ class LocalHost:
             return
         mute = [worker for worker in self.workers.alive.values() if worker.attempt == self._mute]
         for worker in mute:
-            self._output.hush(worker.seat.rank)
+            self._output.hush(worker.placement.rank)
         shielded = self.workers.shielded(order.attempt)
         pids = {worker.process.pid: worker.process.pid in shielded for worker in mute}
         if order.signal in (ALREADY_TOLD, signal.SIGTERM) and shielded.difference(pids):

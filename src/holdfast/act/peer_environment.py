@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.act.worker_config import WorkerConfig
 from holdfast.model.gang_protocol import Peers
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.runtime import openpai_variables
 from holdfast.safe_files import replace_file
 
@@ -76,38 +76,38 @@ class PeerEnvironment:
                 pass  # ignore the error, because the worker gets it too when it writes to the directory
         return {OUTPUT: path, PAI_OUTPUT_DIR: path}
 
-    def _own_tmp(self, seat: Seat) -> dict[str, str]:
-        path = self._directory(self.attempt, seat) / "tmp"
+    def _own_tmp(self, placement: Placement) -> dict[str, str]:
+        path = self._directory(self.attempt, placement) / "tmp"
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             return {}
         return {TMP: str(path)}
 
-    def added(self, env: Mapping[str, str], seat: Seat) -> dict[str, str]:
+    def added(self, env: Mapping[str, str], placement: Placement) -> dict[str, str]:
         """Return the worker's environment with its peers' addresses. Variables that its role sets stay unchanged."""
-        role = next(role for role in self._spec.roles if role.name == seat.role)
+        role = next(role for role in self._spec.roles if role.name == placement.role)
         said = openpai_variables.variables(
             self._spec,
-            seat,
+            placement,
             self._names,
             user=self._user,
             attempt=self.attempt,
-            cwd=str(self._cwd_of(self.attempt, seat, env)),
+            cwd=str(self._cwd_of(self.attempt, placement, env)),
         )
         said |= (
             openpai_variables.named_in(self._names, (*role.command, role.script, *role.env.values(), *self._beside))
             | self._file
         )
-        said |= self._own_tmp(seat)
+        said |= self._own_tmp(placement)
         if env.get(FILE_SYSTEM):
             said[FILE_SYSTEM] = env[FILE_SYSTEM]
         return {**env, **{name: value for name, value in said.items() if name not in role.env}}
 
-    def ports(self, seat: Seat) -> tuple[int, ...]:
+    def ports(self, placement: Placement) -> tuple[int, ...]:
         """Return the ports that are reserved for this worker."""
-        task = self._names.tasks.get((seat.role, seat.role_rank))
-        own = self._spec_ports(seat.role)
+        task = self._names.tasks.get((placement.role, placement.role_rank))
+        own = self._spec_ports(placement.role)
         return tuple(port for label in own for port in task.ports.get(label, ())) if task is not None else ()
 
     def _spec_ports(self, name: str) -> Mapping[str, int]:

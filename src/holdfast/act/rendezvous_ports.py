@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.act.peer_environment import PeerEnvironment
     from holdfast.act.worker_config import WorkerConfig
     from holdfast.model.gang_protocol import Peers
-    from holdfast.model.job_spec import Seat
+    from holdfast.model.job_spec import Placement
     from holdfast.model.process_messages import StartWorker
 
 #: The kernel is asked for a free port up to this many times, until it names one that no attempt of this job has used.
@@ -259,12 +259,12 @@ class RolePorts:
             from holdfast.act.peer_environment import PeerEnvironment
 
             self._told = PeerEnvironment(order.attempt, peers, self._setting)
-        return self._told.added(env, order.seat)
+        return self._told.added(env, order.placement)
 
-    def let_go(self, seat: Seat) -> None:
+    def let_go(self, placement: Placement) -> None:
         """Release the ports of this worker, which runs now."""
         if self._reserved is not None and self._told is not None:
-            self._reserved.let_go(self._told.ports(seat))
+            self._reserved.let_go(self._told.ports(placement))
 
     def give_up(self, ports: Iterable[int]) -> None:
         """Release these ports, because a process other than a worker (sshd) opens them now."""

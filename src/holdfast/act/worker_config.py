@@ -13,7 +13,7 @@ import msgspec
 from holdfast.act.standard_streams import Streams
 from holdfast.act.worker_environment import worker_environment
 from holdfast.model.gang_protocol import Meeting
-from holdfast.model.job_spec import JobSpec, Role, Seat
+from holdfast.model.job_spec import JobSpec, Placement, Role
 from holdfast.model.process_messages import StartWorker
 
 if TYPE_CHECKING:
@@ -63,23 +63,23 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     #: Returns the job as JSON for its workers, without secrets.
     config: Callable[[], bytes] = bytes
 
-    def directory(self, attempt: int, seat: Seat) -> Path:
+    def directory(self, attempt: int, placement: Placement) -> Path:
         """Return the directory of a worker."""
-        return self.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
+        return self.logs / f"attempt-{attempt}" / f"{placement.role}-{placement.rank}"
 
-    def directory_for(self, attempt: int, seat: Seat) -> Path:
+    def directory_for(self, attempt: int, placement: Placement) -> Path:
         """Create and return the directory of a worker."""
-        directory = self.directory(attempt, seat)
+        directory = self.directory(attempt, placement)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             pass  # ignore a full or read-only disk: the output pump reports it, and the worker runs without its files
         return directory
 
-    def cwd_of(self, attempt: int, seat: Seat, env: Mapping[str, str]) -> Path:
+    def cwd_of(self, attempt: int, placement: Placement, env: Mapping[str, str]) -> Path:
         """Return the directory in which a worker starts. `env`: the worker's environment."""
         if self.spec.task_directories and env["LOCAL_WORLD_SIZE"] != "1":
-            return self.directory(attempt, seat) / WORK
+            return self.directory(attempt, placement) / WORK
         return self.cwd
 
     def environment_of(self, order: StartWorker, directory: Path, meeting: Meeting) -> dict[str, str]:
@@ -89,7 +89,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         env = worker_environment(
             self.environment,
             self.spec,
-            order.seat,
+            order.placement,
             order.shape,
             job_id=self.job_id,
             run_id=self.run_id,
@@ -102,22 +102,22 @@ class WorkerConfig(msgspec.Struct, frozen=True):
             devices=self.devices,
             agent_store=meeting.served,
         )
-        role = self.role_of(order.seat)
+        role = self.role_of(order.placement)
         if any("<%" in value for value in role.env.values()):
             env |= self._expansion(role, env).variables()
         return env
 
-    def command_for(self, seat: Seat, env: Mapping[str, str], directory: Path) -> tuple[str, ...]:
+    def command_for(self, placement: Placement, env: Mapping[str, str], directory: Path) -> tuple[str, ...]:
         """Return the command of a worker with this environment, and write its script. Raises `BadUsage` for an unknown
         name, and OSError if the script cannot be written."""
-        role = self.role_of(seat)
+        role = self.role_of(placement)
         if not role.script and not any("$" in word or "<%" in word for word in role.command):
             return role.command
         return self._expansion(role, env).command(directory)
 
-    def role_of(self, seat: Seat) -> Role:
+    def role_of(self, placement: Placement) -> Role:
         """Return the role of a worker."""
-        return next(role for role in self.spec.roles if role.name == seat.role)
+        return next(role for role in self.spec.roles if role.name == placement.role)
 
     def _expansion(self, role: Role, env: Mapping[str, str]) -> RoleExpansion:
         # imported late, because few roles contain names to expand

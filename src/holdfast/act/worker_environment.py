@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model.environment_diff import FILE as KEPT
 from holdfast.model.environment_diff import MOST_BYTES as MOST_KEPT
 from holdfast.model.environment_diff import kept
-from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat, asked_cpus
+from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Placement, asked_cpus
 from holdfast.safe_files import read_file, write_file
 
 #: The name of the file in a worker's directory through which the worker is notified to save and exit (see
@@ -28,7 +28,7 @@ _ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 def worker_environment(
     base: Mapping[str, str],
     spec: JobSpec,
-    seat: Seat,
+    placement: Placement,
     shape: GangShape,
     *,
     job_id: str,
@@ -42,7 +42,7 @@ def worker_environment(
     virtual: bool = False,
     devices: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Return the environment of the worker at `seat`. The variables' names are those in torch.distributed.run's
+    """Return the environment of the worker at `placement`. The variables' names are those in torch.distributed.run's
     documentation.
 
     `base`: holdfast's own environment. The role's `env` overrides it and torchrun's variables, but not device binding.
@@ -50,7 +50,7 @@ def worker_environment(
     the agent serves the rendezvous store, and every rank is a client; otherwise rank 0 hosts it. `run_id`: the job's
     TORCHELASTIC_RUN_ID. `directory`: the worker's directory. `master_addr`, `master_port`: the rendezvous address.
     """
-    role = next(role for role in spec.roles if role.name == seat.role)
+    role = next(role for role in spec.roles if role.name == placement.role)
     env = dict(base)
     if "OMP_NUM_THREADS" not in env and (cpus := asked_cpus(spec, role)):
         env["OMP_NUM_THREADS"] = str(cpus)
@@ -58,11 +58,11 @@ def worker_environment(
         # torchrun sets this too, because one thread per core in each of N workers would overload the cores.
         env["OMP_NUM_THREADS"] = "1"
     env |= {
-        "RANK": str(seat.rank),
-        "LOCAL_RANK": str(seat.local_rank),
+        "RANK": str(placement.rank),
+        "LOCAL_RANK": str(placement.local_rank),
         "GROUP_RANK": str(shape.index),
-        "ROLE_RANK": str(seat.role_rank),
-        "ROLE_NAME": seat.role,
+        "ROLE_RANK": str(placement.role_rank),
+        "ROLE_NAME": placement.role,
         "WORLD_SIZE": str(shape.world_size),
         "LOCAL_WORLD_SIZE": str(shape.local),
         "GROUP_WORLD_SIZE": str(shape.nodes),
@@ -88,19 +88,19 @@ def worker_environment(
     env |= role.env
     # Workers must not see excluded devices. Local rank i then uses the i-th remaining device.
     for variable, prefix in VISIBLE.items():
-        numbers = _numbers(seat.visible, prefix, () if variable in base else devices)
-        if numbers or (seat.bound and (variable in env or prefix == "gpu")):
+        numbers = _numbers(placement.visible, prefix, () if variable in base else devices)
+        if numbers or (placement.bound and (variable in env or prefix == "gpu")):
             env[variable] = ",".join(numbers)
-    if seat.cpus:
-        env["HOLDFAST_CPUS"] = seat.cpus
-    if seat.bound:
+    if placement.cpus:
+        env["HOLDFAST_CPUS"] = placement.cpus
+    if placement.bound:
         env["LOCAL_RANK"] = "0"
     elif virtual:
         env["LOCAL_RANK"] = "0"
         for variable in ("CUDA_VISIBLE_DEVICES", *(name for name in _ONE_OF if name in env)):
             listed = [part.strip() for part in env.get(variable, "").split(",") if part.strip()]
-            own = listed[seat.local_rank : seat.local_rank + 1]
-            env[variable] = own[0] if own else str(seat.local_rank)
+            own = listed[placement.local_rank : placement.local_rank + 1]
+            env[variable] = own[0] if own else str(placement.local_rank)
     return env
 
 

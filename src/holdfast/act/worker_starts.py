@@ -12,20 +12,20 @@ import msgspec
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.act.worker_config import WorkerConfig, lay_out
 from holdfast.model.cpu_lists import cpus_of
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.model.process_messages import StartWorker
 
 
 class Groups(Protocol):
     """Creates control groups for an attempt's workers, if the machine allows any."""
 
-    def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1) -> tuple[Path, ...]: ...
+    def join(self, placement: Placement, memory_bytes: int | None, attempt: int = 1) -> tuple[Path, ...]: ...
 
 
 class Ticket(msgspec.Struct, frozen=True):
     """A request to start one worker."""
 
-    seat: Seat
+    placement: Placement
     attempt: int
     command: tuple[str, ...]
     #: The command as submitted, before the expansion of names for the worker.
@@ -62,31 +62,31 @@ def ticket_of(
     Raises OSError if a pipe or the command's script cannot be created, and `BadUsage` if the command contains an
     unknown name.
     """
-    seat = order.seat
-    role = setting.role_of(seat)
-    command = setting.command_for(seat, env, directory)
+    placement = order.placement
+    role = setting.role_of(placement)
+    command = setting.command_for(placement, env, directory)
     if setting.image_words and (image := setting.images.get(role.name)):
         command = (*setting.image_words, image, *command)
-    if (cwd := setting.cwd_of(order.attempt, seat, env)) != setting.cwd:
+    if (cwd := setting.cwd_of(order.attempt, placement, env)) != setting.cwd:
         lay_out(cwd, setting.cwd)
     memory = role.resources.memory_bytes if setting.spec.binds else None
     pipes: list[int] = []
     try:
         pipes += setting.streams.pair(0)
         pipes += setting.streams.pair(1)
-        joined = groups.join(seat, memory, order.attempt) if groups else ()
+        joined = groups.join(placement, memory, order.attempt) if groups else ()
     except OSError:
         for fd in pipes:
             os.close(fd)
         raise
     return Ticket(
-        seat=seat,
+        placement=placement,
         attempt=order.attempt,
         command=command,
         written=role.command,
         env=env,
         cwd=cwd,
-        stdin_fd=setting.streams.stdin(seat.rank),
+        stdin_fd=setting.streams.stdin(placement.rank),
         out=(pipes[0], pipes[1]),
         err=(pipes[2], pipes[3]),
         directory=directory,
@@ -210,7 +210,7 @@ class Starts:
 
     def ask(self, ticket: Ticket, now: float) -> list[Started]:
         """Start a worker. Return the results that are known now."""
-        self._waiting[ticket.seat.rank] = ticket
+        self._waiting[ticket.placement.rank] = ticket
         return self._settle([WarmStart(ticket, None)] if self._warm is None else self._warm.ask(ticket, now))
 
     def next_wake(self) -> float | None:
@@ -245,7 +245,7 @@ class Starts:
     def _settle(self, answers: list[WarmStart]) -> list[Started]:
         started = []
         for answer in answers:
-            ticket = self._waiting.pop(answer.ticket.seat.rank)
+            ticket = self._waiting.pop(answer.ticket.placement.rank)
             started.append(_cold(ticket) if answer.process is None else Started(ticket, answer.process, warm=True))
         return started
 
@@ -261,7 +261,7 @@ def _cold(ticket: Ticket) -> Started:
             stdout_fd=stdout_fd,
             stderr_fd=stderr_fd,
             groups=ticket.groups,
-            cpus=cpus_of(ticket.seat.cpus),
+            cpus=cpus_of(ticket.placement.cpus),
             check=ticket.check,
         )
     except OSError as error:

@@ -21,7 +21,7 @@ from holdfast.act.spawn import READY, Spawned
 from holdfast.act.worker_environment import DRAIN, keep_environment
 from holdfast.act.worker_starts import Ticket
 from holdfast.model.exit_report import TRAVELLING_BYTES, WorkerExit
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.model.process_messages import NotifyWorkers
 from holdfast.safe_files import write_file
 
@@ -31,7 +31,7 @@ _NOTICE = signal.SIGUSR2
 class Output(Protocol):
     """Reads and stores the workers' output."""
 
-    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
+    def add(self, placement: Placement, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
         """Read a new worker's output from the two fds, into files in `directory`."""
         ...
 
@@ -71,7 +71,7 @@ PYTHON_EXCEPTION = 1
 class Worker(msgspec.Struct):
     """One worker and its process."""
 
-    seat: Seat
+    placement: Placement
     attempt: int
     process: Spawned
     directory: Path
@@ -106,14 +106,14 @@ class Worker(msgspec.Struct):
             # The program had ended with an exception before holdfast sent the signal. So report Python's status for an
             # exception.
             exited, status = True, PYTHON_EXCEPTION
-        rank = self.seat.rank
+        rank = self.placement.rank
         return WorkerExit(
-            role=self.seat.role,
+            role=self.placement.role,
             rank=rank,
-            node=self.seat.node,
+            node=self.placement.node,
             attempt=self.attempt,
             pid=self.process.pid,
-            local_rank=self.seat.local_rank,
+            local_rank=self.placement.local_rank,
             exit_code=status if exited else None,
             signal=None if exited else status,
             core_dumped=info is not None and info.si_code == os.CLD_DUMPED,
@@ -144,14 +144,14 @@ class Workers:
     def add(self, ticket: Ticket, process: Spawned, now: float, *, warm: bool = False) -> Worker:
         """Add a worker whose process exists now. `warm`: the process was forked from a prewarmed process. `now`: the
         time of the start."""
-        worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now, ticket.env, warm)
-        self.alive[ticket.seat.rank] = worker
+        worker = Worker(ticket.placement, ticket.attempt, process, ticket.directory, now, ticket.env, warm)
+        self.alive[ticket.placement.rank] = worker
         return worker
 
     def remove(self, worker: Worker) -> None:
         """Move an ended worker from the live to the ended workers."""
-        del self.alive[worker.seat.rank]
-        self._gone[worker.process.pid] = worker.seat.rank
+        del self.alive[worker.placement.rank]
+        self._gone[worker.process.pid] = worker.placement.rank
 
     def note_dying(self, now: float) -> None:
         """Record which workers are already dying when another worker exits. The stop that may follow has not killed
@@ -178,7 +178,7 @@ class Workers:
         """
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
-        return tuple(w.seat.rank for w in workers if _notify_draining(w.directory / DRAIN, w.process.pid, notice))
+        return tuple(w.placement.rank for w in workers if _notify_draining(w.directory / DRAIN, w.process.pid, notice))
 
     def shielded(self, attempt: int) -> frozenset[int]:
         """Return the pids of the shielded workers: they catch SIGTERM only for their drain notice."""

@@ -266,10 +266,12 @@ class Agent:
                 return
             self._enter(attempt)
             shape, meeting, peers = command.shape, command.meeting, command.peers
-            for seat in command.seats:
-                if seat.node == self.node:
-                    self.workers.add(seat)
-                    self._out.append(StartWorker(attempt=attempt, seat=seat, shape=shape, meeting=meeting, peers=peers))
+            for placement in command.placements:
+                if placement.node == self.node:
+                    self.workers.add(placement)
+                    self._out.append(
+                        StartWorker(attempt=attempt, placement=placement, shape=shape, meeting=meeting, peers=peers)
+                    )
 
     def _go(self, command: Go) -> None:
         if command.attempt != self.attempt or command.attempt <= max(self.floor, self.remembered):

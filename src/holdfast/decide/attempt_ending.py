@@ -266,8 +266,8 @@ def concluded(attempt_state: AttemptState, found: Conclusion, decision: Decision
         counts=found.counts,
         signs=found.signs,
         checks=attempt_state.checks,
-        workers=len(attempt_state.roster.seats),
-        bound=bindings(attempt_state.roster.seats),
+        workers=len(attempt_state.roster.placements),
+        bound=bindings(attempt_state.roster.placements),
         tally=tally(found.evidence, found.report),
     )
 

@@ -139,9 +139,11 @@ class AttemptFailures:
         gang.allow_resets(event.reset_s)
         if gang.phase not in LIVE and gang.phase is not Phase.DRAINING:
             return
-        seats = [seat for seat in gang.attempt_state.roster.seats if fault.node in ("", seat.node)]
-        ranks = users(fault.device, seats, gang.nodes)
-        mates = {rank for name in event.group for rank in users(name, seats, gang.nodes)}
+        placements = [
+            placement for placement in gang.attempt_state.roster.placements if fault.node in ("", placement.node)
+        ]
+        ranks = users(fault.device, placements, gang.nodes)
+        mates = {rank for name in event.group for rank in users(name, placements, gang.nodes)}
         ranks = ranks or tuple(sorted(mates))
         if not ranks:
             return  # ignore the fault: no worker of this attempt uses the device
@@ -197,11 +199,11 @@ class AttemptFailures:
         """
         attempt_state = self._gang.attempt_state
         known = attempt_state.roster.members[rank]
-        seat, state = known.seat, _HEARD_OF.get(known.state, f"was {known.state}")
-        at = attempt_state.spoke.get(seat.node)
+        placement, state = known.placement, _HEARD_OF.get(known.state, f"was {known.state}")
+        at = attempt_state.spoke.get(placement.node)
         news = (
-            f"no news came from {seat.node}"
+            f"no news came from {placement.node}"
             if at is None
-            else f"the last news of {seat.node} came {now - at:.0f} s before"
+            else f"the last news of {placement.node} came {now - at:.0f} s before"
         )
-        return f"{seat.role} {seat.role_rank} (rank {rank}) on {seat.node} {state}, and {news}"
+        return f"{placement.role} {placement.role_rank} (rank {rank}) on {placement.node} {state}, and {news}"

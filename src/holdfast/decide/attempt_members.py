@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import MemberState, Report
 from holdfast.model.human_format import ranks
-from holdfast.model.job_spec import JobSpec, Seat, shapes
+from holdfast.model.job_spec import JobSpec, Placement, shapes
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
 #: The states of a rank that exited on its own, not because of a stop.
@@ -28,7 +28,7 @@ class KnownRank(msgspec.Struct):
     `state` None: no report about the rank yet, or none since the owner restarted.
     """
 
-    seat: Seat
+    placement: Placement
     state: MemberState | None = None
     exit: WorkerExit | None = None
     start_failed: str = ""
@@ -38,12 +38,12 @@ class KnownRank(msgspec.Struct):
     @property
     def fate(self) -> str:
         """The end of the rank in words: `worker rank 1 (pid 4242) on node-3: SIGKILL`."""
-        who = f"{self.seat.role} rank {self.seat.rank}"
+        who = f"{self.placement.role} rank {self.placement.rank}"
         if self.start_failed:
-            return f"{who} on {self.seat.node} could not start: {self.start_failed}"
+            return f"{who} on {self.placement.node} could not start: {self.start_failed}"
         if self.exit is None:
-            return f"{who} on {self.seat.node} vanished"
-        return f"{who} (pid {self.exit.pid}) on {self.seat.node}: {self.exit.how}"
+            return f"{who} on {self.placement.node} vanished"
+        return f"{who} (pid {self.exit.pid}) on {self.placement.node}: {self.exit.how}"
 
 
 def fates(fallen: Sequence[KnownRank]) -> list[str]:
@@ -53,10 +53,10 @@ def fates(fallen: Sequence[KnownRank]) -> list[str]:
     alike: dict[tuple[str, str, str], list[KnownRank]] = {}
     for known in fallen:
         how = known.start_failed or (known.exit.how if known.exit is not None else "")
-        alike.setdefault((known.seat.role, known.seat.node, how), []).append(known)
+        alike.setdefault((known.placement.role, known.placement.node, how), []).append(known)
     lines: list[str] = []
     for first, *rest in alike.values():
-        also = f" ({ranks([known.seat.rank for known in rest])} alike)" if rest else ""
+        also = f" ({ranks([known.placement.rank for known in rest])} alike)" if rest else ""
         lines.append(first.fate + also)
     return lines
 
@@ -64,26 +64,26 @@ def fates(fallen: Sequence[KnownRank]) -> list[str]:
 class AttemptMembers:
     """The members of one attempt. Callers pass in only reports of this attempt."""
 
-    def __init__(self, seats: tuple[Seat, ...]) -> None:
-        """`seats`: the placement of each rank."""
-        self.seats = seats
-        self.members = {seat.rank: KnownRank(seat=seat) for seat in seats}
+    def __init__(self, placements: tuple[Placement, ...]) -> None:
+        """`placements`: the placement of each rank."""
+        self.placements = placements
+        self.members = {placement.rank: KnownRank(placement=placement) for placement in placements}
         self._on: dict[str, list[KnownRank]] = {}
         #: Role → how many members are in each state. Each report updates the numbers, because counting a large gang
         #: anew is slow.
         self._count: dict[str, Counter[MemberState | None]] = {}
         for known in self.members.values():
-            self._on.setdefault(known.seat.node, []).append(known)
-            self._count.setdefault(known.seat.role, Counter())[known.state] += 1
+            self._on.setdefault(known.placement.node, []).append(known)
+            self._count.setdefault(known.placement.role, Counter())[known.state] += 1
         self.nodes: tuple[str, ...] = tuple(self._on)
-        self.shapes = shapes(seats)
+        self.shapes = shapes(placements)
         self._sent: dict[tuple[str, int], float] = {}
 
     def __contains__(self, node: object) -> bool:
         return node in self._on
 
     def _put(self, known: KnownRank, state: MemberState | None) -> None:
-        count = self._count[known.seat.role]
+        count = self._count[known.placement.role]
         count[known.state] -= 1
         count[state] += 1
         known.state = state
@@ -106,7 +106,7 @@ class AttemptMembers:
         fallen: list[KnownRank] = []
         for member in report.members:
             known = self.members.get(member.rank)
-            if known is None or known.seat.node != report.node or known.state in FINISHED:
+            if known is None or known.placement.node != report.node or known.state in FINISHED:
                 continue
             if known.state is not member.state:
                 self._put(known, member.state)

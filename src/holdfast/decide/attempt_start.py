@@ -17,7 +17,7 @@ from holdfast.model.check_results import CheckState
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure
 from holdfast.model.human_format import counted
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.model.peer_addresses import gather, ports_needed
 from holdfast.model.sidecar_ends import hooks_before_s
 
@@ -151,11 +151,11 @@ class AttemptStart:
     def _prepare(self, event: ev.ChecksFinished, now: float) -> None:
         gang, attempt_state = self._gang, self._gang.attempt_state
         gang.end_resets()
-        seats = gang.places(among=attempt_state.asked)
-        changed = gang.many and (seats is None or seats[0].node != attempt_state.meet_on)
+        placements = gang.places(among=attempt_state.asked)
+        changed = gang.many and (placements is None or placements[0].node != attempt_state.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
             return  # the checks run again: rank 0 moved to another node, which must reserve the rendezvous port
-        if seats is None:
+        if placements is None:
             # The reset of a device has failed, and too few healthy nodes or devices are left. The cause of the last
             # attempt remains the job's cause.
             check = self._ending.too_few()
@@ -165,30 +165,30 @@ class AttemptStart:
                 PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
             )
             return
-        if why := self._gather(seats, event.ports):
+        if why := self._gather(placements, event.ports):
             if attempt_state.check is None and self.look_elsewhere(why, now):
                 return
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
             return
-        gang.seat(seats)
-        placed = f"{counted(len(seats), 'worker')} on {counted(len(attempt_state.roster.nodes), 'node')}"
+        gang.place_ranks(placements)
+        placed = f"{counted(len(placements), 'worker')} on {counted(len(attempt_state.roster.nodes), 'node')}"
         gang.move(PhaseTrigger.CHECKS_PASSED, now, placed)
         gang.arm(TimerKind.DEADLINE, now + gang.spec.timers.prepare_s + hooks_before_s(gang.spec.runtime))
         self._orders.send(now)
 
-    def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
+    def _gather(self, placements: tuple[Placement, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
         """Store the addresses of the attempt's tasks for the workers. Return why that failed; empty if it worked.
 
         If nodes must reserve other ports, the checks run again. If a node has reserved too few ports, record a failed
-        check. `seats`: the placement of each rank. `reserved`: node → its ports.
+        check. `placements`: the placement of each rank. `reserved`: node → its ports.
         """
         gang, attempt_state = self._gang, self._gang.attempt_state
         if not gang.spec.tells_peers:
             return ""
-        attempt_state.reach_peers(gather(gang.spec, seats, gang.addresses() if gang.many else {}, reserved))
+        attempt_state.reach_peers(gather(gang.spec, placements, gang.addresses() if gang.many else {}, reserved))
         if attempt_state.peers is not None:
             return ""
-        needed = ports_needed(gang.spec, seats)
+        needed = ports_needed(gang.spec, placements)
         short = [node for node, count in needed.items() if len(reserved.get(node, ())) < count]
         if any(attempt_state.ports.get(node, 0) < needed[node] for node in short):
             return "the nodes have changed: others have to reserve ports"

@@ -30,7 +30,7 @@ from holdfast.model.evidence import (
 from holdfast.model.exit_report import Evidence, ExitReport
 from holdfast.model.faults import ActiveFault
 from holdfast.model.gang_protocol import Meeting, MemberState, Peers
-from holdfast.model.job_spec import NodeInfo, Seat
+from holdfast.model.job_spec import NodeInfo, Placement
 from holdfast.model.progress_facts import Count, Sign
 
 
@@ -60,7 +60,7 @@ class AttemptState:
         started_at: float,
         waited: dict[str, float] | None = None,
         *,
-        roster: Callable[[tuple[Seat, ...]], AttemptMembers] = AttemptMembers,
+        roster: Callable[[tuple[Placement, ...]], AttemptMembers] = AttemptMembers,
     ) -> None:
         self.attempt = attempt
         self.started_at = started_at
@@ -157,7 +157,7 @@ class AttemptState:
         """Add seconds to one part of the attempt's recorded time, such as a phase."""
         self._parts[part] = self._parts.get(part, 0.0) + seconds
 
-    # -------------------------------------------------------------------------------- recording checks and seats
+    # -------------------------------------------------------------------------------- recording checks and placements
 
     def begin_round(self, nodes: Iterable[str], meet_on: str, ports: Mapping[str, int]) -> None:
         """Begin a round of checks on `nodes`. `meet_on`: the node of rank 0. `ports`: node → how many ports it must
@@ -189,11 +189,11 @@ class AttemptState:
     def reach_peers(self, peers: Peers | None) -> None:
         self.peers = peers
 
-    def seat(self, seats: tuple[Seat, ...], addresses: Mapping[str, str]) -> None:
+    def place(self, placements: tuple[Placement, ...], addresses: Mapping[str, str]) -> None:
         """Assign the ranks to nodes and devices. `addresses`: node → its address; empty if the job has one node.
-        `seats`: the placement of each rank.
+        `placements`: the placement of each rank.
         """
-        self.roster = self._make_roster(seats)
+        self.roster = self._make_roster(placements)
         self.nodes = self.roster.nodes
         self._addresses = dict(addresses)
         self._undrained[:] = self.nodes
@@ -365,7 +365,7 @@ class AttemptState:
 
     def lose(self, lost: LeftBehind) -> None:
         """Record a lost node and its ranks."""
-        ranks = tuple(known.seat.rank for known in self.roster.on(lost.node))
+        ranks = tuple(known.placement.rank for known in self.roster.on(lost.node))
         self._lost[lost.node] = replace(lost, ranks=ranks, gone=lost.node in self.left)
 
     def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
@@ -384,7 +384,7 @@ class AttemptState:
             self.cut_off = next((name for name, node in known.items() if node.here), "the owner's machine")
 
     def nodes_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
+        return tuple(dict.fromkeys(self.roster.members[rank].placement.node for rank in ranks))
 
     def quiet(self, *, preparing: bool) -> tuple[str, ...]:
         """Return the nodes with ranks that no agent has reported since the owner restarted.
@@ -402,9 +402,9 @@ class AttemptState:
         """Return the owner's evidence about the attempt's end. The nodes add their logs and host facts later."""
         workers = tuple(
             WorkerEvidence(
-                role=known.seat.role,
-                rank=known.seat.rank,
-                node=known.seat.node,
+                role=known.placement.role,
+                rank=known.placement.rank,
+                node=known.placement.node,
                 exit=known.exit,
                 start_failed=known.start_failed,
                 warm=known.warm,

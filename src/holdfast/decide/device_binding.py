@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.model.cpu_lists import cores_of, cpu_list
 from holdfast.model.decisions import MOST_BOUND, Bound
-from holdfast.model.job_spec import JobSpec, NodeInfo, Role, Seat, asked_cpus, asked_devices, binds
+from holdfast.model.job_spec import JobSpec, NodeInfo, Placement, Role, asked_cpus, asked_devices, binds
 
 
 class WorkerShare(msgspec.Struct, frozen=True):
@@ -91,20 +91,20 @@ class FreeDevices:
         return found
 
 
-def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
-    """Return the devices and CPUs of each bound worker for the attempt's record, at most `MOST_BOUND`. `seats`: the
-    placement of each rank.
+def bindings(placements: Sequence[Placement]) -> tuple[Bound, ...]:
+    """Return the devices and CPUs of each bound worker for the attempt's record, at most `MOST_BOUND`. `placements`:
+    the placement of each rank.
     """
     return tuple(
         Bound(
-            rank=seat.rank,
-            role=seat.role,
-            node=seat.node,
-            cpus=seat.cpus,
-            devices=seat.visible if seat.bound else None,
+            rank=placement.rank,
+            role=placement.role,
+            node=placement.node,
+            cpus=placement.cpus,
+            devices=placement.visible if placement.bound else None,
         )
-        for seat in seats[:MOST_BOUND]
-        if seat.bound or seat.cpus
+        for placement in placements[:MOST_BOUND]
+        if placement.bound or placement.cpus
     )
 
 

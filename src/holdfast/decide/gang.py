@@ -38,7 +38,7 @@ from holdfast.model.actions import Action
 from holdfast.model.evidence import LeftBehind
 from holdfast.model.gang_protocol import MemberState, Report
 from holdfast.model.human_format import everyone
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
@@ -55,7 +55,7 @@ class Gang(GangState):
         catalogue: Catalogue | None = None,
         *,
         timers: Callable[[], AttemptTimers] = AttemptTimers,
-        roster: Callable[[tuple[Seat, ...]], AttemptMembers] = AttemptMembers,
+        roster: Callable[[tuple[Placement, ...]], AttemptMembers] = AttemptMembers,
         agents: Callable[[GangState], AgentRegistry] = AgentRegistry,
         numbers: Callable[[GangState, AgentRegistry], AttemptNumbers] = AttemptNumbers,
         draining: Callable[[GangState, AgentRegistry, Orders, AttemptRecorder, AttemptJudge], Draining] = Draining,
@@ -247,8 +247,8 @@ class Gang(GangState):
         # A change of phase would drop the timer that waits for a peer's report.
         if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(TimerKind.PEER_WAIT):
             self.move(PhaseTrigger.ALL_UP, now, "all up")
-            is_up = "is up" if len(roster.seats) == 1 else "are up"
-            self.say(f"attempt {self.attempt}: {everyone(len(roster.seats), 'worker')} {is_up}")
+            is_up = "is up" if len(roster.placements) == 1 else "are up"
+            self.say(f"attempt {self.attempt}: {everyone(len(roster.placements), 'worker')} {is_up}")
             if self.spec.nodes.grow:
                 self._nodes.grow(now)
         if self.phase is Phase.RUNNING and roster.verdict(self.spec) is True:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import msgspec
+
 from holdfast.decide import node_assembly
 from holdfast.decide.agent_registry import AgentRegistry
 from holdfast.decide.attempt_state import AttemptState
@@ -11,7 +13,7 @@ from holdfast.decide.job_state import GangState
 from holdfast.decide.phases import Phase
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import MemberState
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.model.noun_base import At, Noun
 
 #: A sentence gives the role and the node of at most this many missing ranks.
@@ -23,7 +25,7 @@ NAMED = 8
 class MemberView(Noun, frozen=True, kw_only=True):
     """The state of one rank of the present attempt, as part of a `GangView`."""
 
-    seat: Seat
+    placement: Placement = msgspec.field(name="seat")
     #: The rank's last reported state; None: no agent has reported the rank since the attempt began, or since the owner
     #: restarted.
     state: MemberState | None = None
@@ -58,8 +60,8 @@ class GangView(Noun, frozen=True, kw_only=True):
         return self.attempt if self.phase is Phase.RUNNING else None
 
     @property
-    def seats(self) -> tuple[Seat, ...]:
-        return tuple(member.seat for member in self.members)
+    def placements(self) -> tuple[Placement, ...]:
+        return tuple(member.placement for member in self.members)
 
 
 def view_of(gang: GangState, agents: AgentRegistry, next_wake: float | None) -> GangView:
@@ -77,7 +79,7 @@ def view_of(gang: GangState, agents: AgentRegistry, next_wake: float | None) -> 
         started_at=attempt_state.started_at,
         completed=attempt_state.completed,
         members=tuple(
-            MemberView(seat=known.seat, state=known.state, exit=known.exit)
+            MemberView(placement=known.placement, state=known.state, exit=known.exit)
             for known in attempt_state.roster.members.values()
         ),
         avoid=frozenset(gang.avoid),
@@ -135,10 +137,13 @@ def _who(attempt_state: AttemptState, ranks: tuple[int, ...]) -> str:
     """Return `rank 1 (trainer 1 on gpu-2)` for each rank; for many ranks return only the numbers. `attempt_state`: the
     attempt's state.
     """
-    seats = [attempt_state.roster.members[rank].seat for rank in ranks[: FEW + 1]]
-    if len(seats) > FEW:
+    placements = [attempt_state.roster.members[rank].placement for rank in ranks[: FEW + 1]]
+    if len(placements) > FEW:
         return f"ranks {_named([str(rank) for rank in ranks])}"
-    return ", ".join(f"rank {seat.rank} ({seat.role} {seat.role_rank} on {seat.node})" for seat in seats)
+    return ", ".join(
+        f"rank {placement.rank} ({placement.role} {placement.role_rank} on {placement.node})"
+        for placement in placements
+    )
 
 
 def _named(names: list[str] | tuple[str, ...]) -> str:

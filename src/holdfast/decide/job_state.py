@@ -25,7 +25,7 @@ from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobR
 from holdfast.model.evidence import StopRequest
 from holdfast.model.exit_report import ExitReport
 from holdfast.model.faults import DeviceStanding
-from holdfast.model.job_spec import JobSpec, NodeInfo, Seat
+from holdfast.model.job_spec import JobSpec, NodeInfo, Placement
 from holdfast.model.peer_addresses import ports_needed
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class GangState:
         catalogue: Catalogue | None,
         *,
         timers: Callable[[], AttemptTimers] = AttemptTimers,
-        roster: Callable[[tuple[Seat, ...]], AttemptMembers] = AttemptMembers,
+        roster: Callable[[tuple[Placement, ...]], AttemptMembers] = AttemptMembers,
     ) -> None:
         """`timers`, `roster`: the classes of the job's parts; tests replace them."""
         self.catalogue = catalogue
@@ -311,9 +311,9 @@ class GangState:
         """
         self.attempt_state = AttemptState(self.attempt, now, waited, roster=self._roster)
 
-    def seat(self, seats: tuple[Seat, ...]) -> None:
-        """Place the attempt's ranks on `seats`, and keep the order of the nodes for the next attempt."""
-        self.attempt_state.seat(seats, self.addresses() if self.many else {})
+    def place_ranks(self, placements: tuple[Placement, ...]) -> None:
+        """Place the attempt's ranks on `placements`, and keep the order of the nodes for the next attempt."""
+        self.attempt_state.place(placements, self.addresses() if self.many else {})
         self.line = self.attempt_state.roster.nodes
 
     def record(self, record: AttemptRecord) -> None:
@@ -367,7 +367,9 @@ class GangState:
         """Return the usable nodes: present, and not avoided."""
         return tuple(name for name in self.known if name not in self.absent and name not in self.avoid)
 
-    def places(self, without: Collection[str] = (), among: Collection[str] | None = None) -> tuple[Seat, ...] | None:
+    def places(
+        self, without: Collection[str] = (), among: Collection[str] | None = None
+    ) -> tuple[Placement, ...] | None:
         """Return the placement of every rank; None if too few nodes or devices are left. `without`: further nodes and
         devices to avoid. `among`: the only nodes to use; None: all.
         """

@@ -73,10 +73,10 @@ class Orders:
 
     def _prepare(self, node: str) -> Prepare:
         gang, roster = self._gang, self._gang.attempt_state.roster
-        seats = tuple(known.seat for known in roster.on(node))
+        placements = tuple(known.placement for known in roster.on(node))
         return Prepare(
             attempt=gang.attempt,
-            seats=seats,
+            placements=placements,
             shape=roster.shapes[node],
             meeting=gang.attempt_state.meeting,
             peers=gang.attempt_state.peers,

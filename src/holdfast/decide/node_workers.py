@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import ALIVE, Member, MemberState
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 
 
 class WorkerSlot(msgspec.Struct):
     """One worker's state, as its agent keeps it. Times are seconds on the agent's clock."""
 
-    seat: Seat
+    placement: Placement
     state: MemberState = MemberState.BOOTING
     exit: WorkerExit | None = None
     ended_at: float = 0.0
@@ -32,8 +32,8 @@ class NodeWorkers:
         """Forget the workers of the previous attempt, because another one begins."""
         self.slots = {}
 
-    def add(self, seat: Seat) -> None:
-        self.slots[seat.rank] = WorkerSlot(seat=seat)
+    def add(self, placement: Placement) -> None:
+        self.slots[placement.rank] = WorkerSlot(placement=placement)
 
     def state(self, rank: int) -> MemberState:
         hand = self.slots.get(rank)

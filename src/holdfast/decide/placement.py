@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.decide.device_binding import FreeDevices, WorkerShare
 from holdfast.model.human_format import natural
-from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat, asked_devices, binds
+from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Placement, Role, asked_devices, binds
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
@@ -51,22 +51,26 @@ def names_here(names: Iterable[str], node: str) -> frozenset[str]:
     return frozenset(name.removeprefix(f"{node}/") for name in names)
 
 
-def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
+def users(device: str, placements: Sequence[Placement], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
     """Return the ranks that use a device, or the ranks on a node if `device` is the name of a node.
 
     If a node has several workers, each uses its own device or shares devices. A single worker may use every device that
-    it sees. `seats`: the placement of each rank.
+    it sees. `placements`: the placement of each rank.
     """
-    own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node, *seat.shares))
+    own = tuple(
+        placement.rank for placement in placements if device in (placement.device, placement.node, *placement.shares)
+    )
     if own:
         return own
     whole = {node.name: node.devices for node in nodes}
-    crowd = Counter(seat.node for seat in seats)
-    alone = (seat for seat in seats if crowd[seat.node] == 1 and not seat.bound)
-    return tuple(seat.rank for seat in alone if device in (seat.visible or whole.get(seat.node, ())))
+    crowd = Counter(placement.node for placement in placements)
+    alone = (placement for placement in placements if crowd[placement.node] == 1 and not placement.bound)
+    return tuple(
+        placement.rank for placement in alone if device in (placement.visible or whole.get(placement.node, ()))
+    )
 
 
-def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Seat, ...] | None:
+def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Placement, ...] | None:
     """Return the placement of every rank, node by node; None if the ranks do not fit on the healthy nodes.
 
     Ranks follow the roles in the order of the job; a role's ranks are consecutive. If a node lists devices, local rank
@@ -92,7 +96,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
         if len(free) < spec.world_size:
             return None
         taken = _in_order(spec, free)
-    seats: list[Seat] = []
+    placements: list[Placement] = []
     role_ranks = Counter[str]()
     for role, node, local in taken:
         role_rank = role_ranks[role.name]
@@ -100,7 +104,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
         visible = node.devices if node.devices != whole[node.name].devices else ()
         device, shared = "", node.devices
         named = _named(role, whole[node.name])
-        share = shares.get(len(seats), WorkerShare())
+        share = shares.get(len(placements), WorkerShare())
         bound = bool(shares) and asked_devices(spec, role) is not None
         if bound:
             visible = share.devices
@@ -114,9 +118,9 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
             shared = visible = ()
         elif not _shared(node):
             device, shared = (node.devices[local] if local < len(node.devices) else ""), ()
-        seats.append(
-            Seat(
-                rank=len(seats),
+        placements.append(
+            Placement(
+                rank=len(placements),
                 role=role.name,
                 role_rank=role_rank,
                 node=node.name,
@@ -128,7 +132,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
                 cpus=share.cpus,
             )
         )
-    return tuple(seats)
+    return tuple(placements)
 
 
 def workers_on(spec: JobSpec, role: Role, node: NodeInfo) -> int:

@@ -10,7 +10,7 @@ from holdfast.explain.text.secret_filter import hide
 from holdfast.launch.fetch_request import variable_of, variables_of
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.lazy_pattern import Lazy
-from holdfast.model.job_spec import JobSpec, Seat
+from holdfast.model.job_spec import JobSpec, Placement
 from holdfast.model.peer_addresses import gather, ports_needed
 from holdfast.runtime import openpai_variables
 from holdfast.runtime.name_expansion import (
@@ -95,15 +95,15 @@ def _of_openpai(spec: JobSpec) -> Iterator[str]:
     """Yield the names of OpenPAI's variables that the job's workers will have."""
     if not spec.tells_peers:
         return
-    seats = [
-        Seat(rank=0, role=role.name, role_rank=index, node="", local_rank=0)
+    placements = [
+        Placement(rank=0, role=role.name, role_rank=index, node="", local_rank=0)
         for role in spec.roles
         for index in range(role.count)
     ]
-    peers = gather(spec, seats, {}, {node: range(count) for node, count in ports_needed(spec, seats).items()})
+    peers = gather(spec, placements, {}, {node: range(count) for node, count in ports_needed(spec, placements).items()})
     assert peers is not None
     names = openpai_variables.peer_names(peers)
     yield from names.whole
     for role in spec.roles:
-        seat = next(seat for seat in seats if seat.role == role.name)
-        yield from openpai_variables.variables(spec, seat, names, user="", attempt=1)
+        placement = next(placement for placement in placements if placement.role == role.name)
+        yield from openpai_variables.variables(spec, placement, names, user="", attempt=1)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import enum
 
+import msgspec
+
 from holdfast.model.evidence import RankSnapshot
 from holdfast.model.exit_report import WorkerExit
-from holdfast.model.job_spec import GangShape, Seat
+from holdfast.model.job_spec import GangShape, Placement
 from holdfast.model.noun_base import At, Message, Noun
 
 
@@ -49,7 +51,7 @@ class Prepare(Message, frozen=True, kw_only=True):
 
     attempt: int
     #: The workers of the receiving node alone, so that the size of a command does not grow with the gang.
-    seats: tuple[Seat, ...]
+    placements: tuple[Placement, ...] = msgspec.field(name="seats")
     shape: GangShape = GangShape()
     #: The rendezvous address of the workers; None: the job has one node, which chooses the address.
     meeting: Meeting | None = None

@@ -289,7 +289,7 @@ class GangShape(Noun, frozen=True, kw_only=True):
     roles: dict[str, int] = {}
 
 
-class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
+class Placement(Noun, frozen=True, kw_only=True, omit_defaults=True):
     """One worker's place in an attempt: its rank, node, devices and CPUs.
 
     A PREPARE has one for each worker of a node, so fields with default values are not sent.
@@ -313,14 +313,14 @@ class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
     cpus: str = ""
 
 
-def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:
-    """Return node → the facts about the gang for that node, in the order of the nodes' first ranks. `seats`: the
+def shapes(placements: Sequence[Placement]) -> dict[str, GangShape]:
+    """Return node → the facts about the gang for that node, in the order of the nodes' first ranks. `placements`: the
     placement of each rank.
     """
-    local = Counter(seat.node for seat in seats)
-    roles = dict(Counter(seat.role for seat in seats))
+    local = Counter(placement.node for placement in placements)
+    roles = dict(Counter(placement.role for placement in placements))
     return {
-        node: GangShape(world_size=len(seats), nodes=len(local), index=index, local=count, roles=roles)
+        node: GangShape(world_size=len(placements), nodes=len(local), index=index, local=count, roles=roles)
         for index, (node, count) in enumerate(local.items())
     }
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.model.gang_protocol import Peers
-from holdfast.model.job_spec import JobSpec, Seat
+from holdfast.model.job_spec import JobSpec, Placement
 from holdfast.model.noun_base import Noun
 
 #: The label of the port of a node's sshd; all tasks of the node share it.
@@ -26,15 +26,15 @@ class Task(Noun, frozen=True, kw_only=True):
     ports: dict[str, tuple[int, ...]]
 
 
-def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
+def ports_needed(spec: JobSpec, placements: Sequence[Placement]) -> dict[str, int]:
     """Return how many ports each node must reserve for the attempt with this placement.
 
     Nodes that need none are left out.
     """
     each = {role.name: sum(role.ports.values()) for role in spec.roles}
     needed = Counter[str]()
-    for seat in seats:
-        needed[seat.node] += each.get(seat.role, 0)
+    for placement in placements:
+        needed[placement.node] += each.get(placement.role, 0)
     if _reserves_ssh(spec):
         for node in needed:
             needed[node] += 1
@@ -42,19 +42,19 @@ def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
 
 
 def gather(
-    spec: JobSpec, seats: Sequence[Seat], addresses: Mapping[str, str], reserved: Mapping[str, Sequence[int]]
+    spec: JobSpec, placements: Sequence[Placement], addresses: Mapping[str, str], reserved: Mapping[str, Sequence[int]]
 ) -> Peers | None:
     """Return the addresses of the placed tasks, in the order of ranks; None if a node has reserved too few ports.
 
     `addresses`: node → its address; without an entry, a node has this machine's loopback address. `reserved`: node →
     its ports.
     """
-    if any(len(reserved.get(node, ())) < count for node, count in ports_needed(spec, seats).items()):
+    if any(len(reserved.get(node, ())) < count for node, count in ports_needed(spec, placements).items()):
         return None
-    place = {node: number for number, node in enumerate(dict.fromkeys(seat.node for seat in seats))}
+    place = {node: number for number, node in enumerate(dict.fromkeys(placement.node for placement in placements))}
     runs: dict[str, list[int]] = {}
-    for seat in seats:
-        run, node = runs.setdefault(seat.role, []), place[seat.node]
+    for placement in placements:
+        run, node = runs.setdefault(placement.role, []), place[placement.node]
         if run and run[-2] == node:
             run[-1] += 1
         else:

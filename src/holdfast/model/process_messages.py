@@ -4,9 +4,11 @@ instructions.
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import Meeting, Peers, Report
-from holdfast.model.job_spec import GangShape, Seat
+from holdfast.model.job_spec import GangShape, Placement
 from holdfast.model.noun_base import Message
 
 
@@ -61,7 +63,7 @@ class StartWorker(Message, frozen=True, kw_only=True):
     """Prepare one worker; it then waits for `ReleaseWorker`."""
 
     attempt: int
-    seat: Seat
+    placement: Placement = msgspec.field(name="seat")
     shape: GangShape = GangShape()
     #: The rendezvous address of the workers; None: the host of the processes chooses one.
     meeting: Meeting | None = None

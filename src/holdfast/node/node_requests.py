@@ -194,7 +194,7 @@ class NodeRequests:
 
     def sampler(self, tell: Callable[[RanksSeen], None]) -> HangSampler:
         """Return a new sampler of this node's ranks, which the caller closes. `tell`: gets the samples."""
-        names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in self.view.seats}
+        names = {placement.rank: f"{placement.role}-{placement.rank}" for placement in self.view.placements}
         return rare_parts.owner_probes.HangSampler(
             self._reactor,
             tell,

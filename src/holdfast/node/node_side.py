@@ -91,7 +91,7 @@ class NodeSide:
         self._faults = DeviceFaults(
             WatchedJob(launch.spec, launch.faults, node, place.home, place.directory),
             DeviceUse(
-                seats=lambda: self._requests.view.seats,
+                placements=lambda: self._requests.view.placements,
                 avoided=lambda: names_here(self._requests.view.avoid, self._node.name),
                 rank_of=self._host.workers.rank_of,
             ),
@@ -162,8 +162,11 @@ class NodeSide:
         """If the user chose warm starts, start the processes that do the first attempt's imports during the
         pre-checks.
         """
-        if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
-            self._host.warm_up(seats, now)
+        if (
+            self._launch.warm is not None
+            and (placements := place_ranks(self._launch.spec, (self._node,), ())) is not None
+        ):
+            self._host.warm_up(placements, now)
 
     @property
     def running(self) -> int | None:

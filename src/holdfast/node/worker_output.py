@@ -17,7 +17,7 @@ from holdfast.launch.worker_program import plain_name
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import WorkerExit
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.model.phrases import Phrase
 from holdfast.node import rare_parts
 from holdfast.node.outer_process import OuterWatch
@@ -74,42 +74,42 @@ class WorkerOutput:
         self._screens = screens(launch)
         self.taken_ports = TakenPorts()
 
-    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
+    def add(self, placement: Placement, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
         """Show a worker's output. `stdout_fd`, `stderr_fd`: the read ends of its pipes. `directory`: for its log
         files.
         """
         launch = self._launch
-        out, err = shown(launch.redirects, launch.tee, seat.local_rank)
-        visible = launch.shown_ranks is None or seat.local_rank in launch.shown_ranks
+        out, err = shown(launch.redirects, launch.tee, placement.local_rank)
+        visible = launch.shown_ranks is None or placement.local_rank in launch.shown_ranks
         self.pump.add(
-            seat.rank,
-            seat.role,
+            placement.rank,
+            placement.role,
             stdout_fd,
             stderr_fd,
             directory,
             show_stdout=out and visible,
             show_stderr=err and visible,
-            prefix=self._prefix(seat, directory),
+            prefix=self._prefix(placement, directory),
         )
 
-    def _prefix(self, seat: Seat, directory: Path) -> str:
+    def _prefix(self, placement: Placement, directory: Path) -> str:
         """Return the prefix of a worker's lines. For a worker that writes directly to the terminal return "", unless
         the user set a template.
         """
         environment = self._launch.environment
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
-        fields = self._fields(seat, directory)
+        fields = self._fields(placement, directory)
         # The node may have its own name for the role (`--role`); the prefix uses it.
-        label = plain_name(fields.get("role_name", ""), seat.role)
-        return line_prefix(label, seat.rank, seat.local_rank, environment, fields)
+        label = plain_name(fields.get("role_name", ""), placement.role)
+        return line_prefix(label, placement.rank, placement.local_rank, environment, fields)
 
-    def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
+    def _fields(self, placement: Placement, directory: Path) -> dict[str, str]:
         """Return the values of the fields that a prefix template may have, such as `job` and `attempt`."""
         spec = self._launch.spec
-        role = next(role for role in spec.roles if role.name == seat.role)
+        role = next(role for role in spec.roles if role.name == placement.role)
         fields = {
-            "role_rank": str(seat.role_rank),
+            "role_rank": str(placement.role_rank),
             "world_size": str(spec.world_size),
             "job": spec.name,
             "attempt": directory.parent.name.removeprefix("attempt-"),

@@ -47,11 +47,11 @@ class EventLines:
     def moved(self, view: GangView) -> None:
         """Print a change of the gang's phase."""
         self.begin()
-        if view.attempt > self._attempt and view.seats:
+        if view.attempt > self._attempt and view.placements:
             self._attempt = view.attempt
-            nodes = list(dict.fromkeys(seat.node for seat in view.seats))
-            text = f"attempt {view.attempt} begins with {counted(len(view.seats), 'rank')}"
-            self._tell(EventKind.ATTEMPT_STARTED, text, attempt=view.attempt, ranks=len(view.seats), nodes=nodes)
+            nodes = list(dict.fromkeys(placement.node for placement in view.placements))
+            text = f"attempt {view.attempt} begins with {counted(len(view.placements), 'rank')}"
+            self._tell(EventKind.ATTEMPT_STARTED, text, attempt=view.attempt, ranks=len(view.placements), nodes=nodes)
 
     def handled(self, event: ev.Event) -> None:
         """Print the line for an event that the owner has handled. Most events have no line."""

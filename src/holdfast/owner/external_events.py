@@ -162,7 +162,7 @@ class ExternalEvents:
             self._outputs.moved(view)
         if self._platform is not None:
             now = view()
-            self._platform.seated({seat.node for seat in now.seats}, now.attempt)
+            self._platform.seated({placement.node for placement in now.placements}, now.attempt)
             if fresh := now.avoid - self._avoided:
                 self._avoided |= fresh
                 self._platform.avoid(sorted(fresh))

@@ -91,7 +91,7 @@ class IdleReporter:
             from holdfast.owner.idle_judge import IdleJudge
 
             self._judge = IdleJudge(self._after_s)
-            self._judge.begin(self._attempt, self._view.seats, self._began_at, now)
+            self._judge.begin(self._attempt, self._view.placements, self._began_at, now)
         if self._judge is not None:
             self._go_on(self._judge, self._judge.due(now))
         return iter(())

@@ -174,7 +174,7 @@ class NodeQueries:
         if self._silence is None:
             return
         if view.phase is Phase.RUNNING:
-            self._silence.begin(view.attempt, view.seats, self._reactor.now())
+            self._silence.begin(view.attempt, view.placements, self._reactor.now())
         else:
             self._silence.end()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.model.gang_protocol import Peers
-from holdfast.model.job_spec import JobSpec, Role, Seat
+from holdfast.model.job_spec import JobSpec, Placement, Role
 from holdfast.model.peer_addresses import SSH, Task, tasks_of
 
 #: The label of the port for variables with room for a single port.
@@ -76,19 +76,21 @@ def file_text(names: PeerNames) -> str:
     return "".join(f"{name}={value}\n" for name, value in names.whole.items())
 
 
-def variables(spec: JobSpec, seat: Seat, names: PeerNames, *, user: str, attempt: int, cwd: str = "") -> dict[str, str]:
-    """Return the OpenPAI variables of the worker at `seat`. torchrun's variables are not among them.
+def variables(
+    spec: JobSpec, placement: Placement, names: PeerNames, *, user: str, attempt: int, cwd: str = ""
+) -> dict[str, str]:
+    """Return the OpenPAI variables of the worker at `placement`. torchrun's variables are not among them.
 
     `names`: the variables about the gang's tasks.
     `user`: name of the user who runs the job, unless the spec names another.
     `attempt`: number of the attempt, from 1.
     `cwd`: directory of the worker.
     """
-    own = names.tasks.get((seat.role, seat.role_rank))
+    own = names.tasks.get((placement.role, placement.role_rank))
     return {
         **_of_job(spec, names, spec.user or user, attempt),
         "PAI_WORK_DIR": cwd,
-        **_of_seat(spec, seat, names),
+        **_of_placement(spec, placement, names),
         **names.brief,
         **(_of_task(own) | _own(own) if own is not None else {}),
     }
@@ -121,15 +123,15 @@ def _of_job(spec: JobSpec, names: PeerNames, user: str, attempt: int) -> dict[st
     return found
 
 
-def _of_seat(spec: JobSpec, seat: Seat, names: PeerNames) -> dict[str, str]:
-    role = next(role for role in spec.roles if role.name == seat.role)
+def _of_placement(spec: JobSpec, placement: Placement, names: PeerNames) -> dict[str, str]:
+    role = next(role for role in spec.roles if role.name == placement.role)
     devices, cpus, memory, shared = _resources(role)
     return {
-        "PAI_TASK_ROLE_NAME": seat.role,
+        "PAI_TASK_ROLE_NAME": placement.role,
         "PAI_TASK_ROLE_INDEX": str(spec.roles.index(role)),
-        "PAI_TASK_INDEX": str(seat.role_rank),
-        "PAI_CURRENT_TASK_ROLE_NAME": seat.role,
-        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(seat.role_rank),
+        "PAI_TASK_INDEX": str(placement.role_rank),
+        "PAI_CURRENT_TASK_ROLE_NAME": placement.role,
+        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(placement.role_rank),
         "PAI_CURRENT_TASK_ROLE_TASK_COUNT": _count(role, names),
         "PAI_CURRENT_TASK_ROLE_GPU_COUNT": devices,
         "PAI_CURRENT_TASK_ROLE_CPU_COUNT": cpus,
@@ -137,8 +139,8 @@ def _of_seat(spec: JobSpec, seat: Seat, names: PeerNames) -> dict[str, str]:
         "PAI_CURRENT_TASK_ROLE_SHM_MB": shared,
         "PAI_CURRENT_TASK_ROLE_MIN_FAILED_TASK_COUNT": _or_never(role.completion.min_failed),
         "PAI_CURRENT_TASK_ROLE_MIN_SUCCEEDED_TASK_COUNT": _or_never(role.completion.min_succeeded),
-        "FC_TASKROLE_NAME": seat.role,
-        "FC_TASK_INDEX": str(seat.role_rank),
+        "FC_TASKROLE_NAME": placement.role,
+        "FC_TASK_INDEX": str(placement.role_rank),
     }
 
 

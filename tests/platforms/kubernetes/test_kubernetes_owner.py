@@ -104,16 +104,16 @@ def test_a_range_of_pods_has_as_many_workers_as_its_pods_have(
     assert (role.per_node, role.count) == ((True, 2) if per_node else (False, 6))
     spec = replace(spec, binds=True)
     pods = [NodeInfo(name=name, slots=2, devices=("gpu0", "gpu1", "gpu2", "gpu3")) for name in "abc"]
-    seats = place(spec, pods, ())
-    assert seats is not None
-    assert [(seat.node, seat.visible) for seat in seats] == [
+    placements = place(spec, pods, ())
+    assert placements is not None
+    assert [(placement.node, placement.visible) for placement in placements] == [
         (pod.name, devices) for pod in pods for devices in (("gpu0", "gpu1"), ("gpu2", "gpu3"))
     ]
     smaller = place(spec, pods[1:], ())
     assert (smaller is None) is not per_node
     if smaller is not None:
-        assert [(seat.rank, seat.node, seat.visible) for seat in smaller] == [
-            (rank, seat.node, seat.visible) for rank, seat in enumerate(seats[2:])
+        assert [(placement.rank, placement.node, placement.visible) for placement in smaller] == [
+            (rank, placement.node, placement.visible) for rank, placement in enumerate(placements[2:])
         ]
 
 

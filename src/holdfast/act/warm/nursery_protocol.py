@@ -87,7 +87,7 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         "env": dict(ticket.env),
         "cwd": str(ticket.cwd),
         "groups": [str(group) for group in ticket.groups],
-        "cpus": sorted(cpus_of(ticket.seat.cpus)),
+        "cpus": sorted(cpus_of(ticket.placement.cpus)),
     }
     with open(order, "wb", closefd=False) as file:
         file.write(marshal.dumps(wanted))

@@ -3,7 +3,7 @@ together.
 
 Pure: callers pass in `now`, and get requests to the nodes.
 
-    hangs.begin(attempt, seats, now), hangs.end()     watch an attempt; stop watching
+    hangs.begin(attempt, placements, now), hangs.end()     watch an attempt; stop watching
     hangs.due(now), hangs.next_wake()                 returns the next request, or the hang that was found
     hangs.hear(node, seen, now)                       takes a node's sample; returns the same as `due` once all have
     answered
@@ -39,7 +39,7 @@ from holdfast.explain.text.sentences import ranks as name_ranks
 from holdfast.model.events import HangFound
 from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen, WantLastWords
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 
 _MOST_LOOKS = 64
 #: The longest interval between samples of ranks that print nothing but work: 2**4 / 2 hang time-outs. The interval
@@ -242,17 +242,17 @@ class HangDetection:
         self._deaf: dict[str, float] = {}
         self._number = 0
 
-    def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
+    def begin(self, attempt: int, placements: Sequence[Placement], now: float) -> None:
         """Start to watch an attempt, because all its ranks are up. A second call for the same attempt has no effect.
-        `seats`: the placement of each rank.
+        `placements`: the placement of each rank.
         """
         if self._watch is not None and self._watch.attempt == attempt:
             return
-        self._watch = HangWatch(attempt, self._timeout_s, [seat.rank for seat in seats], now)
+        self._watch = HangWatch(attempt, self._timeout_s, [placement.rank for placement in placements], now)
         self._asked = None
         ranks: dict[str, list[int]] = {}
-        for seat in seats:
-            ranks.setdefault(seat.node, []).append(seat.rank)
+        for placement in placements:
+            ranks.setdefault(placement.node, []).append(placement.rank)
         self._ranks = {node: tuple(of_node) for node, of_node in ranks.items()}
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.explain.hangs.hang_judgement import with_stacks
 from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 
 #: The number of samples of a silent gang before the warning is due.
 PARTS = 4
@@ -53,13 +53,13 @@ class IdleWarning:
         self._cores: dict[int, float] = {}
         self._ended: set[int] = set()
 
-    def begin(self, attempt: int, seats: Sequence[Seat], began_at: float, now: float) -> None:
-        """Start to watch an attempt whose ranks have all been up since `began_at`. `seats`: the placement of each
+    def begin(self, attempt: int, placements: Sequence[Placement], began_at: float, now: float) -> None:
+        """Start to watch an attempt whose ranks have all been up since `began_at`. `placements`: the placement of each
         rank.
         """
         ranks: dict[str, list[int]] = {}
-        for seat in seats:
-            ranks.setdefault(seat.node, []).append(seat.rank)
+        for placement in placements:
+            ranks.setdefault(placement.node, []).append(placement.rank)
         self._attempt, self._ranks = attempt, {node: tuple(of_node) for node, of_node in ranks.items()}
         self._began_at = began_at
         self._asked = None

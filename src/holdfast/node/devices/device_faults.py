@@ -22,7 +22,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.faults import FaultEvent
-from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Placement
 from holdfast.node import devices
 from holdfast.node.devices.device_locks import DeviceLocks, LockWaiter
 from holdfast.node.devices.policy_reload import RuleFiles
@@ -73,7 +73,7 @@ class DeviceUse(msgspec.Struct, frozen=True):
     """Functions that return how the job uses its devices now."""
 
     #: Returns which rank uses which device.
-    seats: Callable[[], Sequence[Seat]]
+    placements: Callable[[], Sequence[Placement]]
     #: Returns the devices that the job may not use.
     avoided: Callable[[], Collection[str]]
     #: Returns the rank of a process, or None if the process is not a worker.
@@ -250,9 +250,9 @@ class DeviceFaults:
         """Return the evidence with the attempt's faults that it lacks added. `started_at`: when the attempt began."""
         if self._judge is None:
             return evidence
-        seats = self._use.seats()
+        placements = self._use.placements()
         names = {self._node.name, *self._node.devices}
-        ranks = {name: used for name in names if (used := users(name, seats, (self._node,)))}
+        ranks = {name: used for name in names if (used := users(name, placements, (self._node,)))}
         known = {(fault.event.device, fault.event.code, fault.event.at) for fault in evidence.faults}
         more = [
             fault
@@ -321,7 +321,7 @@ class DeviceFaults:
 
     def _device_of(self, pid: int) -> str:
         rank = self._use.rank_of(pid)
-        return next((seat.device for seat in self._use.seats() if seat.rank == rank), "")
+        return next((placement.device for placement in self._use.placements() if placement.rank == rank), "")
 
     def _known(self, code: str) -> bool:
 

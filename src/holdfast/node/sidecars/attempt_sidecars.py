@@ -18,7 +18,7 @@ from holdfast.runtime.name_expansion import NameValues, expand_command, has_name
 if TYPE_CHECKING:
     from holdfast.act.host import LocalHost
     from holdfast.launch.launch_spec import LaunchSpec
-    from holdfast.model.job_spec import Seat
+    from holdfast.model.job_spec import Placement
     from holdfast.model.process_messages import Fact, StartWorker
     from holdfast.node.sidecars.ssh_server import SshServer
     from holdfast.observe.worker_stream import StreamLog
@@ -102,11 +102,11 @@ class AttemptSidecars:
 
     @property
     def first_rank(self) -> int:
-        return self.orders[0].seat.rank
+        return self.orders[0].placement.rank
 
     @property
-    def seats(self) -> list[Seat]:
-        return [order.seat for order in self.orders]
+    def placements(self) -> list[Placement]:
+        return [order.placement for order in self.orders]
 
     @property
     def alive(self) -> bool:
@@ -169,7 +169,7 @@ class AttemptSidecars:
         return [(name, hook) for name, hook in named_hooks(self._around.plan) if self._concerns(hook.roles)]
 
     def _concerns(self, roles: tuple[str, ...]) -> bool:
-        return not roles or any(seat.role in roles for seat in self.seats)
+        return not roles or any(placement.role in roles for placement in self.placements)
 
     def _run(
         self,
@@ -242,10 +242,10 @@ class AttemptSidecars:
 
     def ready(self, rank: int, pid: int) -> None:
         """Store the pid of a worker's process, because an ssh login may name the worker."""
-        seat = next((seat for seat in self.seats if seat.rank == rank), None)
-        if seat is None or self._around.ssh_server is None:
+        placement = next((placement for placement in self.placements if placement.rank == rank), None)
+        if placement is None or self._around.ssh_server is None:
             return
-        name = f"{seat.role}-{seat.role_rank}"
+        name = f"{placement.role}-{placement.role_rank}"
         self._pids[name] = pid
         if self._sshd_runs:
             self._around.ssh_server.note(name, pid)
@@ -289,7 +289,7 @@ class AttemptSidecars:
         """Return the environment for a sidecar: that of a worker of these roles on this node, without the variables
         about that worker alone.
         """
-        order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
+        order = next((order for order in self.orders if order.placement.role in roles), self.orders[0])
         env = self._around.host.environment(order)
         for name in NOT_OF_A_NODE:
             env.pop(name, None)

@@ -173,7 +173,7 @@ class NodeMembers:
 def _by_node(view: GangView) -> dict[str, list[MemberView]]:
     found: dict[str, list[MemberView]] = defaultdict(list)
     for member in view.members:
-        found[member.seat.node].append(member)
+        found[member.placement.node].append(member)
     return found
 
 

@@ -286,8 +286,8 @@ class OperatorService:
         self._attempt = view.attempt
         if view.members and view.attempt not in self._places:
             self._places[view.attempt] = {
-                seat.rank: RankAt(rank=seat.rank, role=seat.role, node=seat.node)
-                for seat in (member.seat for member in view.members)
+                placement.rank: RankAt(rank=placement.rank, role=placement.role, node=placement.node)
+                for placement in (member.placement for member in view.members)
             }
             for old in sorted(self._places)[:-KEPT_ATTEMPTS]:
                 del self._places[old]

@@ -24,7 +24,7 @@ def end_of_run(shown: str, before: GangView) -> tuple[RunEnd, tuple[PlatformSaid
     """
     if before.phase is Phase.QUEUED:
         return RunEnd(reason=f"as asked: {before.asked}"), ()
-    names = tuple(dict.fromkeys(seat.node for seat in before.seats))
+    names = tuple(dict.fromkeys(placement.node for placement in before.placements))
     command = ("sacct", "-D", "-X", "-n", "-P", "-j", shown, "-o", "State,NodeList,End")
     accounted = rows(answer.out) if (answer := query(command, limit_s=LIMIT_S)).ok else ()
     found = _nodes(names)
