@@ -95,8 +95,8 @@ class DiskShares:
         try:
             self._path.rename(self._job_dir / STOPPED_NAME)
         except OSError:
-            # Ignore a missing share file: the disk was full from the start, and this job's files do not count after its
-            # end.
+            # Ignore a missing share file: the disk was full from the start. Without the file, other jobs do not count
+            # this job's files after its end.
             return
         self._path = self._job_dir / STOPPED_NAME
 

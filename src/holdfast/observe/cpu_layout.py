@@ -14,7 +14,7 @@ from holdfast.safe_files import small_text
 
 
 class Cpus(Noun, frozen=True, kw_only=True):
-    """The CPUs for workers to be bound to."""
+    """The CPUs that workers can be bound to."""
 
     count: int
     #: Memory domain (NUMA node) → its cores, as `0+64,1+65`; empty: no worker can be bound to a core.

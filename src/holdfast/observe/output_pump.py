@@ -322,7 +322,7 @@ class OutputPump:
         kept = stderr.tail() or stdout.tail()
         end = kept[-limit_bytes:]
         if len(kept) >= min(limit_bytes + 1, TAIL_BYTES) and (cut := end.find(b"\n", 0, -1)) >= 0:
-            # Begin with a whole line: masking could not detect the secret in the rest of `sshpass -p SECRET`.
+            # Begin with a whole line. In a cut-off line such as `sshpass -p SECRET`, masking may miss the secret.
             end = end[cut + 1 :]
         cut = 0
         while cut < min(3, len(end)) and end[cut] & 0xC0 == 0x80:

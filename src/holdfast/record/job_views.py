@@ -407,7 +407,7 @@ def _close(
     try:
         report_file.write(home, report)
     except OSError:
-        # The report is in the journal. If that failed too, the next call closes the job again.
+        # The journal has the report. If the journal failed too, the next call closes the job again.
         pass
     return report, ended, True
 

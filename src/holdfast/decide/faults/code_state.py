@@ -151,52 +151,52 @@ class CodeState:
             setattr(self, name, value)
         self.counts = tuple(self.counts)
 
-    def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
+    def occur(self, at: int, severity: int, rules: CompiledRules) -> bool:
         """Apply an event: the fault has begun, or still lasts.
 
         Return True if the remedy rose (an escalation). `at`: the event's time (milliseconds). `severity`: an index in
-        `SEVERITIES`. `judge`: the rules for the code.
+        `SEVERITIES`.
         """
         if not self.active:
             self.active = True
             self.since = at
         self.severity = severity
-        if judge.fault < 0:
-            return self._count(at, at, judge) if judge.times else False
+        if rules.fault < 0:
+            return self._count(at, at, rules) if rules.times else False
         if self.timed_out:
             self.recovering = NOTHING
         elif self.pending < 0:
             self.pending = at
         return False
 
-    def once(self, at: int, severity: int, judge: CompiledRules) -> bool:
+    def once(self, at: int, severity: int, rules: CompiledRules) -> bool:
         """Apply a momentary event, which never gets an end event.
 
         Return True if the remedy rose (an escalation). `at`: the event's time (milliseconds). `severity`: an index in
-        `SEVERITIES`. `judge`: the rules for the code.
+        `SEVERITIES`.
         """
         self.severity = severity
         if not self.active:
             self.since = at
-        if judge.fault >= 0:
+        if rules.fault >= 0:
             # The duration rule does not count a momentary event, because the event has no duration. But the event
             # restarts the recovery time.
             if self.recovering >= 0:
                 self.recovering = at
             return False
-        if not judge.times:
+        if not rules.times:
             return False
-        escalated = self._count(at, at, judge)
+        escalated = self._count(at, at, rules)
         if not self.active:
             self.last_recover = at
             self.quiet = True
         return escalated
 
-    def recover(self, at: int, judge: CompiledRules) -> None:
-        """Apply an event: the fault has ended. `judge`: the rules for the code."""
+    def recover(self, at: int, rules: CompiledRules) -> None:
+        """Apply an event: the fault has ended."""
         was_active = self.active
         self.active = False
-        if judge.fault >= 0:
+        if rules.fault >= 0:
             if self.timed_out:
                 if self.recovering < 0:
                     self.recovering = at
@@ -209,44 +209,40 @@ class CodeState:
             self.last_recover = at
             self.quiet = True
 
-    def deadline(self, judge: CompiledRules) -> int:
-        """Return the next time at which the code state changes without an event; `INF`: never. `judge`: the rules for
-        the code.
-        """
+    def deadline(self, rules: CompiledRules) -> int:
+        """Return the next time at which the code state changes without an event; `INF`: never."""
         due = INF
-        if judge.fault >= 0:
+        if rules.fault >= 0:
             if self.timed_out:
                 if self.recovering >= 0:
-                    due = self.recovering + judge.recover
+                    due = self.recovering + rules.recover
             elif self.pending >= 0:
-                due = self.pending + judge.fault
-        if self.escalated >= 0 and self.quiet and judge.release < INF:
-            due = min(due, self.last_recover + judge.release)
+                due = self.pending + rules.fault
+        if self.escalated >= 0 and self.quiet and rules.release < INF:
+            due = min(due, self.last_recover + rules.release)
         return due
 
-    def advance(self, to: int, judge: CompiledRules, floor: int = 0) -> bool:
+    def advance(self, to: int, rules: CompiledRules, floor: int = 0) -> bool:
         """Apply every deadline before `to`, in the order of time.
 
-        Return True if the remedy rose (an escalation).
-
-        `judge`: the rules for the code. `floor`: when these rules came into force. No change gets an earlier time, even
-        if its deadline is earlier.
+        Return True if the remedy rose (an escalation). `floor`: when these rules came into force. No change gets an
+        earlier time, even if its deadline is earlier.
         """
         escalated = False
         while True:
-            due = self.deadline(judge)
+            due = self.deadline(rules)
             if due >= to:
                 self.due = due
                 return escalated
             moment = max(due + 1, floor)
-            if judge.fault >= 0 and not self.timed_out and self.pending >= 0 and due == self.pending + judge.fault:
+            if rules.fault >= 0 and not self.timed_out and self.pending >= 0 and due == self.pending + rules.fault:
                 self.pending = NOTHING
                 self.timed_out = True
                 self.timed_at = due
-                if judge.times:
-                    escalated |= self._count(due, moment, judge)
+                if rules.times:
+                    escalated |= self._count(due, moment, rules)
             elif (
-                judge.fault >= 0 and self.timed_out and self.recovering >= 0 and due == self.recovering + judge.recover
+                rules.fault >= 0 and self.timed_out and self.recovering >= 0 and due == self.recovering + rules.recover
             ):
                 self.timed_out = False
                 self.suppressed &= 1
@@ -257,22 +253,22 @@ class CodeState:
                 self.end_escalation()
             self.order = max(self.order, moment * STEP)
 
-    def _count(self, at: int, now: int, judge: CompiledRules) -> bool:
+    def _count(self, at: int, now: int, rules: CompiledRules) -> bool:
         self.last_fault = at
         self.quiet = False
         if self.escalated >= 0:
             return False
-        self.forget_before(now - judge.window)
+        self.forget_before(now - rules.window)
         self.counts += (at,)
-        return self.judge_counts(at, judge)
+        return self.judge_counts(at, rules)
 
-    def judge_counts(self, at: int, judge: CompiledRules) -> bool:
+    def judge_counts(self, at: int, rules: CompiledRules) -> bool:
         """Escalate (raise the remedy) if the fault has occurred as often as the frequency rule says. Then restart the
         count. Return True if the remedy rose.
         """
-        if len(self.counts) < judge.times:
+        if len(self.counts) < rules.times:
             return False
-        self.escalated = judge.frequency
+        self.escalated = rules.frequency
         self.escalated_at = at
         self.counts = ()
         return True
@@ -283,13 +279,11 @@ class CodeState:
         if counts and counts[0] < moment:
             self.counts = counts[bisect_left(counts, moment) :]
 
-    def counted(self, now: int, judge: CompiledRules) -> int:
-        """Return how often the fault occurred within the frequency rule's window, which ends at `now`. `judge`: the
-        rules for the code.
-        """
-        if not judge.times:
+    def counted(self, now: int, rules: CompiledRules) -> int:
+        """Return how often the fault occurred within the frequency rule's window, which ends at `now`."""
+        if not rules.times:
             return 0
-        return len(self.counts) - bisect_left(self.counts, now - judge.window)
+        return len(self.counts) - bisect_left(self.counts, now - rules.window)
 
     def end_escalation(self) -> None:
         self.escalated = NOTHING
@@ -335,60 +329,60 @@ class CodeState:
         self.order = max(self.order, at * STEP - 1)
         return self.advance(at, new, floor=at) or escalated
 
-    def refold(self, judge: CompiledRules) -> None:
+    def refold(self, rules: CompiledRules) -> None:
         """Apply the log again from the checkpoint on, because an event was inserted before the latest one."""
         self.restore(self.checkpoint)
-        rules = self._first_rules(judge)
-        self.due = self.deadline(rules)
+        then_in_force = self._first_rules(rules)
+        self.due = self.deadline(then_in_force)
         for entry in self.log:
             if isinstance(entry, int):
-                self.apply(entry, rules)
+                self.apply(entry, then_in_force)
                 continue
             order, user_action = entry
             if user_action is None:
                 at = order // STEP
-                self.advance(at, rules)
+                self.advance(at, then_in_force)
                 self.released(at)
             else:
                 self.reloaded((order + 1) // STEP, *user_action)
-                rules = user_action[1]
-        self.due = self.deadline(judge)
+                then_in_force = user_action[1]
+        self.due = self.deadline(rules)
 
-    def _first_rules(self, judge: CompiledRules) -> CompiledRules:
-        """Return the rules that were in force at the first entry of the log. `judge`: the rules in force now."""
-        return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
+    def _first_rules(self, rules: CompiledRules) -> CompiledRules:
+        """Return the rules that were in force at the first entry of the log. `rules`: the rules in force now."""
+        return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), rules)
 
-    def settle(self, oldest: int, judge: CompiledRules) -> None:
+    def settle(self, oldest: int, rules: CompiledRules) -> None:
         """Move old entries of the log into the checkpoint. The engine accepts no events that old any more.
 
-        `oldest`: the order (see `event_order`) of the oldest entry to keep. `judge`: the rules for the code.
+        `oldest`: the order (see `event_order`) of the oldest entry to keep.
         """
         settled = bisect_left(self.log, oldest, key=order_of)
         if settled:
             past = CodeState(self.device, self.code)
             past.checkpoint, past.log = self.checkpoint, self.log[:settled]
-            past.refold(self._first_rules(judge))
+            past.refold(self._first_rules(rules))
             self.checkpoint = past.snapshot()
             del self.log[:settled]
         self.full = max(SHORT, 2 * len(self.log))
 
-    def apply(self, order: int, judge: CompiledRules) -> None:
+    def apply(self, order: int, rules: CompiledRules) -> None:
         """Apply one event in the order of time. `order`: the event's time, kind and severity as one number (see
-        `event_order`). `judge`: the rules for the code.
+        `event_order`).
         """
         at = order // STEP
         if self.due < at:
-            self.advance(at, judge)
+            self.advance(at, rules)
         kind = order % STEP >> 2
         if kind == OCCUR:
-            self.occur(at, order & 3, judge)
+            self.occur(at, order & 3, rules)
         elif kind == ONCE:
-            self.once(at, order & 3, judge)
+            self.once(at, order & 3, rules)
         else:
-            self.recover(at, judge)
+            self.recover(at, rules)
         self.order = order
-        if judge.fault >= 0 or self.escalated >= 0:
-            self.due = self.deadline(judge)
+        if rules.fault >= 0 or self.escalated >= 0:
+            self.due = self.deadline(rules)
 
     def uncounted(self) -> bool:
         """Return whether the code state has no counts and no frequency escalation."""
@@ -398,18 +392,17 @@ class CodeState:
         """Return whether the code state has no counts, no timer and no escalation."""
         return self.uncounted() and self.pending < 0 and not self.timed_out
 
-    def forgettable(self, judge: CompiledRules, lateness: int) -> int:
+    def forgettable(self, rules: CompiledRules, lateness: int) -> int:
         """Return the time after which the code state has no effect and can be deleted; `INF`: it is still needed.
-
-        `judge`: the rules for the code. `lateness`: how old a late event may be, in milliseconds.
+        `lateness`: how old a late event may be, in milliseconds.
         """
         if self.active or self.timed_out or self.escalated >= 0:
             return INF
         moment = self.order // STEP + lateness
         if self.seen_until > moment:
             moment = self.seen_until
-        if self.counts and judge.times and self.counts[-1] + judge.window > moment:
-            moment = self.counts[-1] + judge.window
+        if self.counts and rules.times and self.counts[-1] + rules.window > moment:
+            moment = self.counts[-1] + rules.window
         return moment
 
     def shown(self, now: int) -> int:
@@ -423,12 +416,12 @@ class CodeState:
         escalations.
         """
         code = self.code
-        judge = code.judge
+        rules = code.rules
         level = code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
-        if self.escalated > level and not self.suppressed & 1 and not judge.frequency_dry:
+        if self.escalated > level and not self.suppressed & 1 and not rules.frequency_dry:
             level = self.escalated
-        if self.timed_out and judge.duration > level and not self.suppressed & 2 and not judge.duration_dry:
-            level = judge.duration
+        if self.timed_out and rules.duration > level and not self.suppressed & 2 and not rules.duration_dry:
+            level = rules.duration
         return level
 
 

@@ -96,7 +96,7 @@ def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Rem
     return code, remedy_of(code, event.severity, levels)
 
 
-def judge_of(code: str, policy: Policy) -> CompiledRules:
+def compiled_rules_of(code: str, policy: Policy) -> CompiledRules:
     """Return the rules of `policy` for one canonical code, in the engine's form."""
     counted: FrequencyRule | None = policy.frequency.get(code)
     lasting: DurationRule | None = policy.duration.get(code)
@@ -124,33 +124,33 @@ Sighting = tuple[int, int]
 
 
 class Code:
-    """The rules of one fault code (`judge`), and its latest momentary event on each device (its sightings).
+    """The rules of one fault code (`rules`), and its latest momentary event on each device (its sightings).
 
     If a code has no remedy and no rule counts it, only its latest momentary event matters. So the engine keeps that
     event and no code state, because a bad day has very many of these events. Sightings are in two generations, and
     `age` drops the older one.
     """
 
-    __slots__ = ("bases", "earlier", "judge", "key", "passing", "seen", "spelled")
+    __slots__ = ("bases", "earlier", "key", "passing", "rules", "seen", "spelled")
 
     def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
         self.seen: dict[str, Sighting] = {}
         self.earlier: dict[str, Sighting] = {}
-        self.rule(judge_of(key, policy), policy)
+        self.rule(compiled_rules_of(key, policy), policy)
 
-    def rule(self, judge: CompiledRules, policy: Policy) -> None:
+    def rule(self, rules: CompiledRules, policy: Policy) -> None:
         """Use these rules for the code from now on.
 
-        `judge`: the rules for the code, computed from `policy`.
+        `rules`: the rules for the code, computed from `policy`.
         """
-        self.judge = judge
+        self.rules = rules
         #: Severity of an event (its index in `SEVERITIES`) → the base level (remedy) of this code.
-        self.bases = judge.bases()
+        self.bases = rules.bases()
         #: The code in the spelling of the user's file.
         self.spelled = policy.spell(self.key)
         #: Whether momentary events of this code have no effect: the code has no remedy, and no rule counts it.
-        self.passing = judge.level == Remedy.NONE and not judge.times and judge.fault < 0
+        self.passing = rules.level == Remedy.NONE and not rules.times and rules.fault < 0
 
     def see(self, device: str, order: int, until: int) -> None:
         known = self.seen.get(device)

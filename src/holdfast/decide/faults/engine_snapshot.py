@@ -90,7 +90,7 @@ def _saved(entry: Entry) -> list[Any]:
     if isinstance(entry, int):
         return [entry, 0]
     order, user_action = entry
-    return [order, None if user_action is None else [list(msgspec.structs.astuple(judge)) for judge in user_action]]
+    return [order, None if user_action is None else [list(msgspec.structs.astuple(rules)) for rules in user_action]]
 
 
 def _entry(order: int, user_action: Any) -> Entry:

@@ -25,8 +25,8 @@ from holdfast.decide.faults.compiled_rules import (
     Code,
     CompiledRules,
     Entry,
+    compiled_rules_of,
     event_order,
-    judge_of,
     order_of,
 )
 from holdfast.decide.faults.fault_policy import Policy
@@ -123,12 +123,12 @@ class FaultEngine(FaultState):
         before = code_state.escalated * 2 + code_state.timed_out
         if order >= code_state.order:
             code_state.log.append(order)
-            code_state.apply(order, code.judge)
-        elif not self._put_late(code_state, order, code.judge):
+            code_state.apply(order, code.rules)
+        elif not self._put_late(code_state, order, code.rules):
             self.refused["late"] += 1
             return
         if len(code_state.log) > code_state.full:
-            code_state.settle((self.clock - self._lateness) * STEP, code.judge)
+            code_state.settle((self.clock - self._lateness) * STEP, code.rules)
         if kind == ONCE:
             until = (at if at > arrived else arrived) + self._tick
             if until > code_state.seen_until:
@@ -158,7 +158,7 @@ class FaultEngine(FaultState):
             code_state.wake = INF
             before = code_state.escalated * 2 + code_state.timed_out
             if code_state.due < clock:
-                code_state.advance(clock, code_state.code.judge)
+                code_state.advance(clock, code_state.code.rules)
             self._settle(code_state, before, due + 1, changes)
         return changes
 
@@ -184,7 +184,7 @@ class FaultEngine(FaultState):
         changed: dict[str, tuple[int, tuple[CompiledRules, CompiledRules]]] = {}
         recounted: set[str] = set()
         for code in list(self._codes.values()):
-            pair = code.judge, judge_of(code.key, policy)
+            pair = code.rules, compiled_rules_of(code.key, policy)
             if pair[0] != pair[1]:
                 changed[code.key] = order, pair
                 if pair[0].only_counts_differ(pair[1]):
@@ -234,15 +234,15 @@ class FaultEngine(FaultState):
         if device is None:
             return changes
         for code_state in device.codes.values():
-            judge = code_state.code.judge
+            rules = code_state.code.rules
             before = code_state.escalated * 2 + code_state.timed_out
             if order >= code_state.order:
                 code_state.log.append((order, None))
-                code_state.advance(at, judge)
+                code_state.advance(at, rules)
                 code_state.released(at)
-                code_state.due = code_state.deadline(judge)
+                code_state.due = code_state.deadline(rules)
             else:
-                self._put_late(code_state, (order, None), judge)
+                self._put_late(code_state, (order, None), rules)
             self._settle(code_state, before, at, changes)
         return changes
 
@@ -270,7 +270,7 @@ class FaultEngine(FaultState):
         clock, now = self.clock, self.clock // MINUTE
         for minute in [minute for minute in self._fading if minute < now]:
             for code_state in self._fading.pop(minute):
-                code_state.fades = code_state.forgettable(code_state.code.judge, self._lateness)
+                code_state.fades = code_state.forgettable(code_state.code.rules, self._lateness)
                 if code_state.fades >= clock:
                     if code_state.fades < INF:
                         self._fade(code_state)
@@ -302,7 +302,7 @@ class FaultEngine(FaultState):
                 code_state.seen_until = seen[1]
                 insort(code_state.log, seen[0], key=order_of)
         if code_state.log:
-            code_state.refold(code.judge)
+            code_state.refold(code.rules)
         return code_state
 
     def _settle(self, code_state: CodeState, before: int, at: int, changes: list[LevelChange]) -> None:
@@ -310,10 +310,10 @@ class FaultEngine(FaultState):
 
         Check the circuit breaker, set the next alarm of the code state, and report the device's level if it changed.
         """
-        judge = code_state.code.judge
+        rules = code_state.code.rules
         if code_state.escalated > before >> 1:
             self._escalated(code_state, 1, changes)
-        if code_state.timed_out and not before & 1 and judge.duration >= Remedy.ISOLATE:
+        if code_state.timed_out and not before & 1 and rules.duration >= Remedy.ISOLATE:
             self._escalated(code_state, 2, changes)
         self._set_alarms(code_state)
         asked = code_state.asked(self.clock)
@@ -346,14 +346,14 @@ class FaultEngine(FaultState):
 
         If the rule is a dry run, only report the escalation. Otherwise the circuit breaker may suppress it.
         """
-        device, judge = code_state.device, code_state.code.judge
+        device, rules = code_state.device, code_state.code.rules
         if which == 1:
             rule, remedy, at, window, dry = (
-                judge.frequency_entry, code_state.escalated, code_state.escalated_at, judge.window, judge.frequency_dry
+                rules.frequency_entry, code_state.escalated, code_state.escalated_at, rules.window, rules.frequency_dry
             )  # fmt: skip
         else:
             rule, remedy, at, window, dry = (
-                judge.duration_entry, judge.duration, code_state.timed_at, _DURATION_WINDOW, judge.duration_dry
+                rules.duration_entry, rules.duration, code_state.timed_at, _DURATION_WINDOW, rules.duration_dry
             )  # fmt: skip
         kind = None
         if dry:
@@ -377,7 +377,7 @@ class FaultEngine(FaultState):
                 )
             )
 
-    def _put_late(self, code_state: CodeState, entry: Entry, judge: CompiledRules) -> bool:
+    def _put_late(self, code_state: CodeState, entry: Entry, rules: CompiledRules) -> bool:
         """Insert a late entry by its time, and apply the log again. Return False if the entry is older than the log's
         checkpoint.
         """
@@ -385,12 +385,12 @@ class FaultEngine(FaultState):
             return False
         escalated_at, suppressed = code_state.escalated_at, code_state.suppressed
         insort(code_state.log, entry, key=order_of)
-        code_state.refold(judge)
+        code_state.refold(rules)
         if code_state.escalated < 0 or code_state.escalated_at != escalated_at:
             suppressed &= 2
         code_state.suppressed = suppressed & (3 if code_state.timed_out else 1)
         if code_state.due < self.ticked:
-            code_state.advance(self.ticked, judge)
+            code_state.advance(self.ticked, rules)
         return True
 
     def _add_user_actions(self, code_state: CodeState) -> None:
@@ -399,7 +399,7 @@ class FaultEngine(FaultState):
         """
         key, name = code_state.code.key, code_state.device.name
         for when, old, new in self._reloads:
-            pair = judge_of(key, old), judge_of(key, new)
+            pair = compiled_rules_of(key, old), compiled_rules_of(key, new)
             if pair[0] != pair[1]:
                 code_state.log.append((when, pair))
         code_state.log.extend((when, None) for when, released in self._releases if released == name)

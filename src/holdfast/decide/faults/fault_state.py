@@ -244,7 +244,7 @@ class FaultState:
         out.
         """
         found = {
-            code_state.code.spelled: code_state.counted(self.clock, code_state.code.judge)
+            code_state.code.spelled: code_state.counted(self.clock, code_state.code.rules)
             for code_state in self._code_states(name)
         }
         return {code: count for code, count in sorted(found.items()) if count}
@@ -253,7 +253,7 @@ class FaultState:
         """Return the device's escalations (by rules) and holds (exclusions that outlast a fault), sorted by text."""
         found = []
         for code_state in self._code_states(name):
-            judge = code_state.code.judge
+            rules = code_state.code.rules
             label = code_state.code.spelled
             if code_state.escalated >= 0:
                 kind = "FaultAutofill" if code_state.code.key == self.AUTOFILL else "FaultFrequency"
@@ -263,7 +263,7 @@ class FaultState:
                         code=label,
                         remedy=Remedy(code_state.escalated),
                         at=code_state.escalated_at / 1000,
-                        counts=not (judge.frequency_dry or code_state.suppressed & 1),
+                        counts=not (rules.frequency_dry or code_state.suppressed & 1),
                     )
                 )
             if code_state.timed_out:
@@ -271,9 +271,9 @@ class FaultState:
                     Reason(
                         kind="FaultDuration",
                         code=label,
-                        remedy=Remedy(judge.duration),
+                        remedy=Remedy(rules.duration),
                         at=code_state.timed_at / 1000,
-                        counts=not (judge.duration_dry or code_state.suppressed & 2),
+                        counts=not (rules.duration_dry or code_state.suppressed & 2),
                     )
                 )
         return tuple(sorted(found, key=str))
@@ -354,7 +354,7 @@ class FaultState:
             for key, saved in kept.tracks.items():
                 code = self._code(key)
                 code_state = device.codes[key] = load_code_state(saved, device, code)
-                code_state.due = code_state.deadline(code.judge)
+                code_state.due = code_state.deadline(code.rules)
                 self._set_alarms(code_state)
         for key, seen in state.seen.items():
             self._code(key).seen = seen
@@ -411,7 +411,7 @@ class FaultState:
                 self._alarms.keep(_wanted)
                 self._alarms_most = 2 * self._alarms.size + 1024
         if code_state.fades == INF and not code_state.active:
-            code_state.fades = code_state.forgettable(code_state.code.judge, self._lateness)
+            code_state.fades = code_state.forgettable(code_state.code.rules, self._lateness)
             if code_state.fades < INF:
                 self._fade(code_state)
 

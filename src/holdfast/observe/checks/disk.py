@@ -65,7 +65,7 @@ class Disk(BuiltIn):
                 free = left
             asked = max(params.min_free, round(whole * params.min_free_percent / 100))
             figures[f"{path} free_bytes"] = free
-            # A state directory that cannot be written does not stop a job, which reports it.
+            # If only the state directory cannot be written, the job starts all the same and reports that.
             grave = bool(params.paths) or path != context.site.home
             limited = " within your quota" if left is not None and left == free else ""
             if free < asked:
