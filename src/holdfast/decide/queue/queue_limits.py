@@ -1,0 +1,83 @@
+"""What users and groups may have at once, and what the machine can never give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from holdfast.decide.queue.free_capacity import Capacity, device_count
+from holdfast.decide.queue.queue_model import Limits, Machine, Needs, Policy, RunningJob, WaitingJob, gib
+from holdfast.model.human_format import counted
+
+_NO_LIMITS = Limits()
+
+
+class Usage:
+    """What users, groups and arrays have at present: running jobs, devices, CPUs."""
+
+    def __init__(self, policy: Policy, running: Iterable[RunningJob]) -> None:
+        self._limits = policy.limits
+        self._running, self._devices, self._cpus = Counter[str](), Counter[str](), Counter[str]()
+        self.arrays = Counter[str]()
+        for job in running:
+            self.add(job, len(job.devices), job.has_cpus)
+
+    def add(self, job: WaitingJob | RunningJob, devices: int, cpus: int) -> None:
+        if job.array:
+            self.arrays[job.array] += 1
+        for owner in _owners(job) if self._limits else ():
+            self._running[owner] += 1
+            self._devices[owner] += devices
+            self._cpus[owner] += cpus
+
+    def over_limit(self, job: WaitingJob, devices: int, cpus: int) -> str:
+        """Return the sentence about the limit that a start of the job would exceed; empty: none."""
+        for owner in _owners(job) if self._limits else ():
+            limits = self.limits_of(owner)
+            for most, has, more, noun in (
+                (limits.running, self._running[owner], 1, "job"),
+                (limits.devices, self._devices[owner], devices, "device"),
+                (limits.cpus, self._cpus[owner], cpus, "CPU"),
+            ):
+                if most is not None and more and has + more > most:
+                    who = owner.replace("@", "group ")
+                    return f"{who} may have {counted(most, noun)} at once and has {has}: the job needs {more}"
+        return ""
+
+    def preempts(self, job: WaitingJob) -> bool:
+        """Return whether jobs of this user and these groups may preempt others."""
+        return all(self.limits_of(owner).preempts for owner in _owners(job))
+
+    def limits_of(self, owner: str) -> Limits:
+        everyone = _NO_LIMITS if owner.startswith("@") else self._limits.get("", _NO_LIMITS)
+        return self._limits.get(owner, everyone)
+
+
+def _owners(job: WaitingJob | RunningJob) -> tuple[str, ...]:
+    return (job.user, *(f"@{group}" for group in job.groups))
+
+
+def never_fits(machine: Machine, needs: Needs, policy: Policy) -> str | None:
+    """Return the sentence that refuses what the machine can never give; None if it can.
+
+    Devices that are held or used by others count: they may come back.
+    """
+    names = [device.name for device in machine.devices]
+    if unknown := [name for name in needs.on if name not in names]:
+        has = f"it has {', '.join(names)}" if names else "it has no device"
+        return f"this machine has no device {' and no device '.join(unknown)}: {has}"
+    if (count := device_count(needs)) > len(names):
+        return f"the job needs {counted(count, 'device')}, and this machine has {len(names) or 'none'}"
+    capacity = Capacity(machine, policy)
+    if not needs.exclusive and needs.cpus > capacity.all_cpus:
+        gives = _less(capacity.all_cpus, policy.reserve_cpus)
+        return f"the job needs {needs.cpus} CPUs, and this machine gives {gives}"
+    most = capacity.all_memory
+    if most is not None and (needs.memory or 0) > most:
+        reserve = gib(policy.reserve_memory) if policy.reserve_memory else 0
+        return f"the job needs {gib(needs.memory or 0)} of memory, and this machine gives {_less(gib(most), reserve)}"
+    return None
+
+
+def _less(most: object, reserve: object) -> str:
+    return f"{most} ({reserve} are kept for the machine)" if reserve else f"{most}"
