@@ -5,8 +5,9 @@ from __future__ import annotations
 from holdfast_testing.planted_bug import EquivalentBug, PlantedBug
 from holdfast_testing.planted_in_decisions import IN_DECISIONS
 from holdfast_testing.planted_in_other_rooms import IN_OTHER_ROOMS
+from holdfast_testing.planted_in_queue import IN_QUEUE
 
-PLANTED_BUGS: tuple[PlantedBug, ...] = (*IN_DECISIONS, *IN_OTHER_ROOMS)
+PLANTED_BUGS: tuple[PlantedBug, ...] = (*IN_DECISIONS, *IN_OTHER_ROOMS, *IN_QUEUE)
 
 EQUIVALENT_BUGS: tuple[EquivalentBug, ...] = (
     EquivalentBug(

@@ -17,10 +17,9 @@ def choose_devices(
 
     `on`: these are among them, or None is returned. `first`: these are taken before others.
     """
-    named = [device for device in free if device.name in on]
-    if len(named) < len(on) or len(free) < count:
+    chosen = [device for device in free if device.name in on]
+    if len(chosen) < len(on) or len(free) < count:
         return None
-    chosen = named
     for part in _by_preference(free, first):
         more = [device for device in part if device not in chosen]
         missing = max(count, len(on)) - len(chosen)

@@ -35,13 +35,13 @@ class Capacity:
         """Return the CPUs that a job gets."""
         return self.all_cpus if needs.exclusive else max(needs.cpus, 1)
 
-    def take(self, devices: Iterable[str], cpus: int, memory: int | None) -> None:
+    def take(self, devices: Iterable[str], cpus: int, memory: float | None) -> None:
         self.cpus -= cpus
         self.memory -= memory or 0
         for name in devices:
             self.devices.pop(name, None)
 
-    def give_back(self, devices: Iterable[str], cpus: int, memory: int | None) -> None:
+    def give_back(self, devices: Iterable[str], cpus: int, memory: float | None) -> None:
         self.cpus += cpus
         self.memory += memory or 0
         for name in devices:

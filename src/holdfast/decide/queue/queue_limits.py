@@ -20,15 +20,16 @@ class Usage:
         self._running, self._devices, self._cpus = Counter[str](), Counter[str](), Counter[str]()
         self.arrays = Counter[str]()
         for job in running:
-            self.add(job, len(job.devices), job.has_cpus)
+            if job.array or self._limits:
+                self.add(job, len(job.devices), job.has_cpus)
 
-    def add(self, job: WaitingJob | RunningJob, devices: int, cpus: int) -> None:
+    def add(self, job: WaitingJob | RunningJob, devices: int, cpus: int, times: int = 1) -> None:
         if job.array:
-            self.arrays[job.array] += 1
+            self.arrays[job.array] += times
         for owner in _owners(job) if self._limits else ():
-            self._running[owner] += 1
-            self._devices[owner] += devices
-            self._cpus[owner] += cpus
+            self._running[owner] += times
+            self._devices[owner] += times * devices
+            self._cpus[owner] += times * cpus
 
     def over_limit(self, job: WaitingJob, devices: int, cpus: int) -> str:
         """Return the sentence about the limit that a start of the job would exceed; empty: none."""
@@ -44,6 +45,16 @@ class Usage:
                     return f"{who} may have {counted(most, noun)} at once and has {has}: the job needs {more}"
         return ""
 
+    def crowds_out(self, kept: WaitingJob, job: WaitingJob, capacity: Capacity) -> bool:
+        """Return whether a start of `job` would bring the job for which something is kept over a limit."""
+        if not self._limits and not kept.array_limit:
+            return False
+        self.add(job, device_count(job.needs), capacity.cpus_of(job.needs))
+        over = self.over_limit(kept, device_count(kept.needs), capacity.cpus_of(kept.needs))
+        full = 0 < kept.array_limit <= self.arrays[kept.array]
+        self.add(job, device_count(job.needs), capacity.cpus_of(job.needs), times=-1)
+        return bool(over) or full
+
     def preempts(self, job: WaitingJob) -> bool:
         """Return whether jobs of this user and these groups may preempt others."""
         return all(self.limits_of(owner).preempts for owner in _owners(job))
@@ -55,6 +66,27 @@ class Usage:
 
 def _owners(job: WaitingJob | RunningJob) -> tuple[str, ...]:
     return (job.user, *(f"@{group}" for group in job.groups))
+
+
+def beyond(machine: Machine, capacity: Capacity, job: WaitingJob) -> tuple[str, ...]:
+    """Return in words what the machine cannot give to a job at present, whichever jobs end."""
+    needs, given, count = job.needs, capacity.given, device_count(job.needs)
+    details = []
+    usable = given.keys() - job.avoid if job.avoid else given.keys()
+    if count > len(usable) or (needs.on and not usable >= set(needs.on)):
+        details.append(f"needs {counted(count, 'device')}, and could get {len(usable)} of this machine's")
+        for device in machine.devices:
+            if needs.on and device.name not in needs.on:
+                continue
+            if not device.given:
+                details.append(f"{device.name} is {device.state}{': ' if device.reason else ''}{device.reason}")
+            elif device.name in job.avoid:
+                details.append(f"it has failed on {device.name} and avoids it")
+    if not needs.exclusive and needs.cpus > capacity.all_cpus:
+        details.append(f"needs {needs.cpus} CPUs, and this machine gives {capacity.all_cpus}")
+    if capacity.all_memory is not None and (needs.memory or 0) > capacity.all_memory:
+        details.append(f"needs {gib(needs.memory or 0)} of memory, and this machine gives {gib(capacity.all_memory)}")
+    return tuple(details)
 
 
 def never_fits(machine: Machine, needs: Needs, policy: Policy) -> str | None:

@@ -18,20 +18,12 @@ from holdfast.decide.queue.queue_model import (
 from holdfast.decide.queue.wait_reason import WaitReason
 from holdfast.model.human_format import duration
 
-Key = tuple[bool, int, float, float, str]
-
 
 def aged_class(now: float, job: WaitingJob, policy: Policy) -> int:
     """Return the class of a job, plus one for each `age_s` in which nothing but its turn was missing. It has no upper
     end.
     """
     return job.priority + int(job.eligible(now) // policy.age_s)
-
-
-def order_key(now: float, job: WaitingJob, policy: Policy, shares: FairShare) -> Key:
-    """Return what a job is sorted by. The smallest key stands first."""
-    aged = aged_class(now, job, policy)
-    return (not job.returns_first, -aged, shares.use(job.user, now), job.submitted_at, job.id)
 
 
 def in_order(now: float, waiting: Iterable[WaitingJob], policy: Policy, shares: FairShare) -> list[WaitingJob]:

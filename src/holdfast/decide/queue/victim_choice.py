@@ -58,8 +58,8 @@ def choose_victims(
         fewer = [other for other in chosen if other is not victim]
         if enough(fewer):
             chosen = fewer
-    sets: list[list[RunningJob]] = [chosen, *([victim] for victim in candidates if enough([victim]))]
-    return tuple(min(sets, key=lambda victims: _cost(now, victims)))
+    sets = [chosen, *([victim] for victim in candidates if enough([victim]))]
+    return tuple(min(sets, key=lambda victims: _cost(now, tuple(victims))))
 
 
 def _cost(now: float, victims: Sequence[RunningJob]) -> tuple[int, float, int]:

@@ -79,6 +79,7 @@ class WaitReason(Noun, frozen=True, kw_only=True):
 
     def _missing(self, zone: Zone) -> str:
         jobs = f"{'job' if len(self.jobs) == 1 else 'jobs'} {_names(self.jobs)}"
+        jobs_have = f"{jobs} {'has' if len(self.jobs) == 1 else 'have'}"
         match self.missing:
             case Missing.RELEASE:
                 return f"held: {'; '.join(self.details)}"
@@ -96,19 +97,23 @@ class WaitReason(Noun, frozen=True, kw_only=True):
             case Missing.AVAILABLE:
                 return "its memory is not said, and the machine has no more available than its reserve"
             case Missing.VICTIMS:
-                return f"waits until {jobs} {'has' if len(self.jobs) == 1 else 'have'} saved and left"
+                return f"waits until {jobs_have} saved and left"
             case Missing.CPUS:
-                return f"needs {counted(self.needs, 'CPU')}, and {self.free} are free: {jobs} use the others"
+                return f"needs {counted(self.needs, 'CPU')}, and {self.free} are free: {jobs_have} the others"
             case Missing.MEMORY:
-                return f"needs {gib(self.needs)} of memory, and {gib(self.free)} are free: {jobs} use the rest"
+                return f"needs {gib(self.needs)} of memory, and {gib(self.free)} are free: {jobs_have} the rest"
             case Missing.DEVICES if self.devices:
                 return f"needs {_names(self.devices)}: in use by {jobs}"
             case Missing.DEVICES:
-                return f"needs {counted(self.needs, 'device')}, and {self.free} could be given: {jobs} use the others"
+                return f"needs {counted(self.needs, 'device')}, and {self.free} could be given: {jobs_have} the others"
             case Missing.KEPT:
                 assert self.since is not None, "something is kept"
-                kept = _names(self.devices) or "CPUs and memory"
-                return f"{kept} are kept for {jobs} since {clock(self.since, zone)}"
+                kept = (
+                    f"{_names(self.devices)} {'is' if len(self.devices) == 1 else 'are'}"
+                    if self.devices
+                    else "what it needs is"
+                )
+                return f"{kept} kept for {jobs} since {clock(self.since, zone)}"
         assert_never(self.missing)
 
 
