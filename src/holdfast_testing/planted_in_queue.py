@@ -11,9 +11,12 @@ _CAPACITY, _LIMITS = "decide/queue/free_capacity.py", "decide/queue/queue_limits
 _DEVICES, _MODEL = "decide/queue/device_choice.py", "decide/queue/queue_model.py"
 
 
-def _bug(name: str, wrong: str, place: tuple[str, str], right: str, broken: str) -> PlantedBug:
+def _bug(name: str, wrong: str, place: tuple[str, str], right: str, broken: str, *, test: str = "") -> PlantedBug:
+    """Return a bug that random histories catch, or a test of the plan if they meet it too seldom."""
+    file, function = place
+    tests = (f"decide/queue/test_queue_plan.py::{test}",) if test else HISTORIES
     return PlantedBug(
-        name=f"queue-{name}", wrong=wrong, file=place[0], place=place[1], right=right, broken=broken, tests=HISTORIES
+        name=f"queue-{name}", wrong=wrong, file=file, place=function, right=right, broken=broken, tests=tests
     )
 
 
@@ -89,7 +92,7 @@ IN_QUEUE = (
         "reason is not None",
     ),
     _bug(
-        "old-place-lost",
+        "use-ignored",
         "a user's use does not count in the order",
         (_ORDER, "in_order"),
         "            use[job.user],\n",
@@ -115,6 +118,7 @@ IN_QUEUE = (
         (_PLAN, "_Planner._begin"),
         "self._kept.cpus -= cpus",
         "pass",
+        test="test_long_jobs_share_what_the_reservation_leaves",
     ),
     _bug(
         "kept-device-given",
@@ -143,6 +147,7 @@ IN_QUEUE = (
         (_PLAN, "_Planner._held"),
         "math.inf if ends is None else max(ends, self._now)",
         "math.inf if ends is None or ends <= self._now else ends",
+        test="test_a_job_that_should_have_left_by_now_is_about_to_leave",
     ),
     _bug(
         "crowded-out",
@@ -157,6 +162,7 @@ IN_QUEUE = (
         (_PLAN, "_Planner._claim"),
         "self._usage.add(job, len(reservation.devices), claim.held.cpus)",
         "pass",
+        test="test_a_claim_counts_for_its_user_s_limit",
     ),
     _bug(
         "equal-class-preempts",
@@ -192,6 +198,7 @@ IN_QUEUE = (
         (_VICTIMS, "choose_victims"),
         "key=lambda victim: (victim.priority, lost_work_s(now, victim), victim.id)",
         "key=lambda victim: (-victim.priority, -lost_work_s(now, victim), victim.id)",
+        test="test_the_lowest_class_with_the_least_lost_work_leaves",
     ),
     _bug(
         "vain-preemption",
@@ -227,6 +234,7 @@ IN_QUEUE = (
         (_PLAN, "_Planner._victims"),
         "each.drains_for == job.id",
         "each.drains_for",
+        test="test_two_claims_do_not_share_victims",
     ),
     _bug(
         "refused-for-a-while",

@@ -109,8 +109,10 @@ def _device(dice: random.Random, index: int, count: int) -> Device:
 def _policy(dice: random.Random) -> Policy:
     limits = {}
     if dice.random() < 0.3:
-        limits["ada"] = Limits(running=dice.choice((None, 1, 2)), devices=dice.choice((None, 2)), preempts=False)
-        limits[""] = Limits(cpus=dice.choice((None, 4)))
+        limits["ada"] = Limits(
+            running=dice.choice((None, 1, 2)), devices=dice.choice((None, 2)), preempts=dice.random() < 0.5
+        )
+        limits[""] = Limits(cpus=dice.choice((None, 4)), running=dice.choice((None, 2)))
         limits["@team"] = Limits(running=dice.choice((None, 2)))
     return Policy(
         age_s=dice.choice((300.0, 900.0, 43_200.0)),

@@ -46,6 +46,8 @@ class Witness:
         self._reserved: tuple[str, float, int] | None = None
         self._claimed: dict[str, int] = {}
         self._preempted: set[tuple[str, str]] = set()
+        #: By job: the seconds that counted until the last plan, its moment, and whether time counts since then.
+        self._counted: dict[str, tuple[float, float, bool]] = {}
 
     # What the world calls
 
@@ -56,6 +58,7 @@ class Witness:
         scene.order_is_kept()
         scene.age_is_respected()
         scene.reasons_are_true()
+        self._waiting_counts(scene)
         self._preemptions(scene)
         self._reservation_holds(scene)
         if world.only_wakes and not world.running and not made.starts:
@@ -85,6 +88,20 @@ class Witness:
             raise Violation("Q3", f"{', '.join([*world.waiting, *world.running])} never ended")
 
     # What needs a memory
+
+    def _waiting_counts(self, scene: Scene) -> None:
+        """The waiting of a job counts where nothing but its turn was missing, and nowhere else."""
+        now, jobs = scene.now, scene.world.waiting
+        for name, job in jobs.items():
+            counted, since, counts = self._counted.get(name, (0.0, now, False))
+            if counts:
+                counted += now - since
+            if abs(job.eligible(now) - counted) > _SLACK_S:
+                raise Violation("Q5", f"{name} waited {counted:.1f} s for its turn: {job.eligible(now):.1f} s count")
+            turn = scene.waits_for_its_turn(job) and name not in scene.starts
+            reason = scene.plan.reasons.get(name)
+            limit = reason is not None and reason.missing in (Missing.LIMIT, Missing.ARRAY)
+            self._counted[name] = (counted, now, turn and not limit)
 
     def _preemptions(self, scene: Scene) -> None:
         world = scene.world
