@@ -38,8 +38,8 @@ IN_QUEUE = (
     _bug(
         "memory-ignored",
         "memory is promised without an end",
-        (_PLAN, "_Planner._place"),
-        "or memory > free.memory ",
+        (_CAPACITY, "Capacity.has_room"),
+        "or (needs.memory or 0) > self.memory ",
         "",
     ),
     _bug(
@@ -81,8 +81,15 @@ IN_QUEUE = (
         "no-ageing",
         "a job of a low class waits for ever",
         (_ORDER, "in_order"),
-        "-job.priority - int(job.eligible(now) // age_s)",
+        "-aged_class(now, job, policy)",
         "-job.priority",
+    ),
+    _bug(
+        "old-jobs-overtake",
+        "the use of the machine decides between old jobs, so that both may wait for ever",
+        (_ORDER, "aged_class"),
+        "aged if aged >= _ABOVE_ALL else float(int(aged))",
+        "float(int(aged))",
     ),
     _bug(
         "held-ages",

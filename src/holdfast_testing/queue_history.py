@@ -87,7 +87,7 @@ def draw_history(seed: int) -> History:
         memory=dice.choice((None, 8, 16)),
     )
     policy = _policy(dice)
-    work = [_work(dice, number, machine, policy) for number in range(dice.randrange(3, 11))]
+    work = [_work(dice, number, machine, policy) for number in range(dice.randrange(3, 9))]
     work.sort(key=lambda each: each.job.submitted_at)
     if dice.random() < 0.25:
         work = [_dependent(dice, work, number) for number in range(len(work))]

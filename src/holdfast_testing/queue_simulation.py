@@ -9,6 +9,7 @@ Exit status 0: every invariant held; 1: not.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections import Counter
@@ -44,6 +45,7 @@ def story_of(seed: int) -> str:
 def run_many(seeds: range) -> int:
     """Run all histories, print a summary, and return how many broke an invariant."""
     failures, looks, ends = 0, 0, Counter[str]()
+    gc.disable()  # a history leaves no circles; looking for them takes a tenth of the time
     began = time.process_time()
     for seed in seeds:
         try:
@@ -56,6 +58,7 @@ def run_many(seeds: range) -> int:
             continue
         looks += world.looks
         ends.update(world.ended.values())
+    gc.enable()
     spent = time.process_time() - began
     jobs = ", ".join(f"{count} {name}" for name, count in sorted(ends.items()))
     print(f"{len(seeds)} histories: {jobs}; {failures} broke an invariant; {looks} plans, {spent:.1f} s of CPU")

@@ -169,8 +169,9 @@ class Scene:
         job = self.world.waiting[start.job]
         return frozenset(start.devices), start.cpus, job.needs.memory or 0, self.ends(job, self.now)
 
-    def aged(self, job: WaitingJob) -> int:
-        return job.priority + math.floor(job.eligible(self.now) / self.policy.age_s)
+    def aged(self, job: WaitingJob) -> float:
+        waited = job.eligible(self.now) / self.policy.age_s
+        return job.priority + (math.floor(waited) if job.priority + waited < 4 else waited)
 
     def waits_for_its_turn(self, job: WaitingJob) -> bool:
         """Return whether nothing but its turn is missing, limits apart."""

@@ -84,6 +84,7 @@ class QueueWorld:
                 self._look()
             if not self.waiting and not self.running and self.now > CALM_S:
                 break
+        queue.clear()
         self._judge.at_rest(self)
 
     @property

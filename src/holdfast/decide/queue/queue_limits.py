@@ -17,7 +17,7 @@ class Usage:
 
     def __init__(self, policy: Policy, running: Iterable[RunningJob]) -> None:
         self._limits = policy.limits
-        self._running, self._devices, self._cpus = Counter[str](), Counter[str](), Counter[str]()
+        self._has = Counter[tuple[str, str]]()
         self.arrays = Counter[str]()
         for job in running:
             if job.array or self._limits:
@@ -27,22 +27,19 @@ class Usage:
         if job.array:
             self.arrays[job.array] += times
         for owner in _owners(job) if self._limits else ():
-            self._running[owner] += times
-            self._devices[owner] += times * devices
-            self._cpus[owner] += times * cpus
+            for kind, more in (("job", 1), ("device", devices), ("CPU", cpus)):
+                self._has[kind, owner] += times * more
 
     def over_limit(self, job: WaitingJob, devices: int, cpus: int) -> str:
         """Return the sentence about the limit that a start of the job would exceed; empty: none."""
         for owner in _owners(job) if self._limits else ():
             limits = self.limits_of(owner)
-            for most, has, more, noun in (
-                (limits.running, self._running[owner], 1, "job"),
-                (limits.devices, self._devices[owner], devices, "device"),
-                (limits.cpus, self._cpus[owner], cpus, "CPU"),
-            ):
+            most_of = (("job", limits.running, 1), ("device", limits.devices, devices), ("CPU", limits.cpus, cpus))
+            for kind, most, more in most_of:
+                has = self._has[kind, owner]
                 if most is not None and more and has + more > most:
                     who = owner.replace("@", "group ")
-                    return f"{who} may have {counted(most, noun)} at once and has {has}: the job needs {more}"
+                    return f"{who} may have {counted(most, kind)} at once and has {has}: the job needs {more}"
         return ""
 
     def crowds_out(self, kept: WaitingJob, job: WaitingJob, capacity: Capacity) -> bool:

@@ -214,11 +214,12 @@ class FairShare(Noun, frozen=True, kw_only=True):
     def charged(self, user: str, share: float, since: float, until: float) -> FairShare:
         """Return the ledger after a use of `share` of the machine from `since` to `until`.
 
-        It makes no difference whether a time is charged at once or in parts.
+        It makes no difference whether a time is charged at once or in parts. A clock that steps back charges nothing.
         """
         span_s = max(until - since, 0.0)
         fresh = share * (1.0 - self._left(span_s)) * self.half_life_s / math.log(2)
-        entry = Use(amount=self.use(user, until) + fresh, at=until)
+        earlier = self.used.get(user, Use(at=until))
+        entry = Use(amount=self.use(user, until) + fresh, at=max(until, earlier.at))
         return replace(self, used={**self.used, user: entry})
 
     def _left(self, span_s: float) -> float:

@@ -18,23 +18,27 @@ from holdfast.decide.queue.queue_model import (
 from holdfast.decide.queue.wait_reason import WaitReason
 from holdfast.model.human_format import duration
 
+#: From here on a job stands above all that are submitted later.
+_ABOVE_ALL = Priority.URGENT + 1
 
-def aged_class(now: float, job: WaitingJob, policy: Policy) -> int:
-    """Return the class of a job, plus one for each `age_s` in which nothing but its turn was missing. It has no upper
-    end.
+
+def aged_class(now: float, job: WaitingJob, policy: Policy) -> float:
+    """Return the class of a job, plus one for each `age_s` in which nothing but its turn was missing.
+
+    Above urgent parts of an age count too, so that the order of old jobs changes no more. There is no upper end.
     """
-    return job.priority + int(job.eligible(now) // policy.age_s)
+    aged = job.priority + job.eligible(now) / policy.age_s
+    return aged if aged >= _ABOVE_ALL else float(int(aged))
 
 
 def in_order(now: float, waiting: Iterable[WaitingJob], policy: Policy, shares: FairShare) -> list[WaitingJob]:
     """Return the waiting jobs, the first one first. `shares`: charged until `now` (`charged_until`)."""
     jobs = tuple(waiting)
     use = {user: shares.use(user, now) for user in {job.user for job in jobs}}
-    age_s = policy.age_s
     keyed = [
         (
             not job.returns_first,
-            -job.priority - int(job.eligible(now) // age_s),
+            -aged_class(now, job, policy),
             use[job.user],
             job.submitted_at,
             job.id,
@@ -50,8 +54,7 @@ def why_before(now: float, first: WaitingJob, second: WaitingJob, policy: Policy
     """Return in words why `first` stands before `second`."""
     if first.returns_first != second.returns_first:
         return "it was preempted for a job that never started"
-    classes = aged_class(now, first, policy), aged_class(now, second, policy)
-    if classes[0] != classes[1]:
+    if aged_class(now, first, policy) != aged_class(now, second, policy):
         return f"its class is higher: {_class(now, first, policy)}; the other's is {_class(now, second, policy)}"
     if shares.use(first.user, now) != shares.use(second.user, now):
         return f"{first.user} has used less of the machine than {second.user}"
@@ -61,7 +64,7 @@ def why_before(now: float, first: WaitingJob, second: WaitingJob, policy: Policy
 def _class(now: float, job: WaitingJob, policy: Policy) -> str:
     name = Priority(job.priority).name.lower()
     steps = aged_class(now, job, policy) - job.priority
-    return f"{name} and {steps} more for {duration(job.eligible(now))} of waiting" if steps else name
+    return f"{name} and {steps:.3g} more for {duration(job.eligible(now))} of waiting" if steps else name
 
 
 def aged(now: float, waiting: Iterable[WaitingJob], reasons: Mapping[str, WaitReason]) -> list[WaitingJob]:

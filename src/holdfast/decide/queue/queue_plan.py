@@ -103,6 +103,8 @@ class _Planner:
                 self._resume_claim(job, job.reservation)
         refused: set[tuple[object, ...]] = set()
         for job in order:
+            if self._kept is not None and not self._free.has_room(job):
+                continue
             key = _kind(job)
             if key in refused or job.id in self._begun or job.id in self._claims or self._not_its_turn(job):
                 continue
@@ -118,9 +120,7 @@ class _Planner:
         """Return the devices on which a job may start now; None if it may not."""
         needs, free, kept = job.needs, self._free, self._kept
         cpus, memory, count = free.cpus_of(needs), needs.memory or 0, device_count(needs)
-        if cpus > free.cpus or memory > free.memory or count > len(free.devices):
-            return None
-        if self._low and needs.memory is None:
+        if not free.has_room(job) or (self._low and needs.memory is None):
             return None
         closed = frozenset(job.avoid)
         if kept is not None and self._usage.crowds_out(kept.job, job, free):
