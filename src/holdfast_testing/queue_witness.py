@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from holdfast.decide.queue.queue_model import Limits, Needs, RunningJob, WaitingJob
+from holdfast.decide.queue.queue_order import why_before
 from holdfast.decide.queue.queue_plan import Plan, Start
 from holdfast.decide.queue.wait_reason import Missing, WaitReason
 from holdfast_testing.queue_world import QueueWorld
@@ -178,7 +179,7 @@ class Scene:
         return not job.held and not job.after and (job.not_before is None or job.not_before <= self.now)
 
     def _key(self, job: WaitingJob) -> tuple[object, ...]:
-        use = self.world.shares.use(job.user, self.now)
+        use = self.world.shares.use(job.user, self.now) if self.aged(job) < 4 else 0.0
         return not job.returns_first, -self.aged(job), use, job.submitted_at, job.id
 
     def _share(self, job: RunningJob) -> Share:
@@ -381,7 +382,8 @@ class Scene:
             until = job.submitted_at + (4 - job.priority) * self.policy.age_s
             for other in self.order[:place]:
                 if other.submitted_at > until and other.id not in self.world.meddled and not other.returns_first:
-                    raise Violation("Q5", f"{other.id} stands before {job.id}, which was submitted too long before it")
+                    why = why_before(self.now, other, job, self.policy, self.world.shares)
+                    raise Violation("Q5", f"{other.id} stands before {job.id}, which is far older: {why}")
         position = {name: place for place, name in enumerate(self.plan.reasons)}
         places = [position[job.id] for job in self.order if job.id in position]
         if places != sorted(places):

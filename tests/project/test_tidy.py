@@ -627,6 +627,7 @@ READS_A_CLOCK: dict[str, str] = {
     "node/prechecks/check_process.py": "`describe_in_child` waits for one process before anything starts",
     "observe/devices/nvml_events.py": "runs in a process of its own, which waits in the library",
     "holdfast_testing/fuzz_wire.py": "measures how long its cases took",
+    "holdfast_testing/queue_simulation.py": "measures how long its histories took",
     "holdfast_testing/simulate.py": "measures how long a simulation took",
 }
 #: Checks measure; each command of `cli` is a process of its own.

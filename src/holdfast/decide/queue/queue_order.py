@@ -25,27 +25,22 @@ _ABOVE_ALL = Priority.URGENT + 1
 def aged_class(now: float, job: WaitingJob, policy: Policy) -> float:
     """Return the class of a job, plus one for each `age_s` in which nothing but its turn was missing.
 
-    Above urgent parts of an age count too, so that the order of old jobs changes no more. There is no upper end.
+    There is no upper end. Above urgent parts of an age count too, and fair share does not, so that the order of old
+    jobs changes no more.
     """
-    aged = job.priority + job.eligible(now) / policy.age_s
-    return aged if aged >= _ABOVE_ALL else float(int(aged))
+    ages = job.eligible(now) / policy.age_s
+    return job.priority + (ages if job.priority + ages >= _ABOVE_ALL else int(ages))
 
 
 def in_order(now: float, waiting: Iterable[WaitingJob], policy: Policy, shares: FairShare) -> list[WaitingJob]:
     """Return the waiting jobs, the first one first. `shares`: charged until `now` (`charged_until`)."""
     jobs = tuple(waiting)
     use = {user: shares.use(user, now) for user in {job.user for job in jobs}}
-    keyed = [
-        (
-            not job.returns_first,
-            -aged_class(now, job, policy),
-            use[job.user],
-            job.submitted_at,
-            job.id,
-            job,
-        )
-        for job in jobs
-    ]
+    keyed = []
+    for job in jobs:
+        aged = aged_class(now, job, policy)
+        used = use[job.user] if aged < _ABOVE_ALL else 0.0
+        keyed.append((not job.returns_first, -aged, used, job.submitted_at, job.id, job))
     keyed.sort()
     return [entry[-1] for entry in keyed]
 
@@ -54,9 +49,10 @@ def why_before(now: float, first: WaitingJob, second: WaitingJob, policy: Policy
     """Return in words why `first` stands before `second`."""
     if first.returns_first != second.returns_first:
         return "it was preempted for a job that never started"
-    if aged_class(now, first, policy) != aged_class(now, second, policy):
+    classes = aged_class(now, first, policy), aged_class(now, second, policy)
+    if classes[0] != classes[1]:
         return f"its class is higher: {_class(now, first, policy)}; the other's is {_class(now, second, policy)}"
-    if shares.use(first.user, now) != shares.use(second.user, now):
+    if classes[0] < _ABOVE_ALL and shares.use(first.user, now) != shares.use(second.user, now):
         return f"{first.user} has used less of the machine than {second.user}"
     return "it was submitted earlier"
 
