@@ -319,6 +319,11 @@ class Scene:
             raise Violation("Q4", f"{first.id} could start at {at:.1f} s without {[start.job for start in later]}")
         if (kept.at is None) != (at >= _NEVER_S) or (kept.at is not None and abs(kept.at - at) > _SLACK_S):
             raise Violation("Q6", f"{first.id} is to start at {kept.at} s: it fits at {at:.1f} s")
+        expected = [self.plan.reasons[job.id].starts_at for job in blocked]
+        if [moment for moment in expected if moment is not None] != sorted(moment for moment in expected if moment):
+            raise Violation("Q12", f"the expected starts are not in the order of the queue: {expected}")
+        if kept.at is not None and (expected[0] is None or abs(expected[0] - kept.at) > _SLACK_S):
+            raise Violation("Q12", f"{first.id} is expected at {expected[0]} s, and reserved for {kept.at} s")
         closed = frozenset(kept.devices)
         for start in later:
             over = kept.at is not None and self.ends(self.world.waiting[start.job], self.now) <= kept.at

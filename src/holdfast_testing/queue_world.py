@@ -13,7 +13,7 @@ from typing import Any, Protocol, assert_never
 
 from msgspec.structs import replace
 
-from holdfast.decide.queue.queue_limits import never_fits
+from holdfast.decide.queue.queue_limits import refusal
 from holdfast.decide.queue.queue_model import DeviceState, FairShare, Priority, RunningJob, WaitingJob
 from holdfast.decide.queue.queue_order import aged, charged_until
 from holdfast.decide.queue.queue_plan import Plan, plan
@@ -222,7 +222,7 @@ class QueueWorld:
 
     def _submit(self, work: Work) -> None:
         job = work.job
-        words = never_fits(self.machine, job.needs, self.policy)
+        words = refusal(self.machine, job, self.waiting.values(), self.policy)
         self._judge.refused(self, job, words)
         if words is not None:
             self._tell(f"{job.id} is refused: {words}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from queue_builders import GIB, machine, planned, running, started, victim, waiting
 
-from holdfast.decide.queue.queue_limits import never_fits
+from holdfast.decide.queue.queue_limits import never_fits, refusal
 from holdfast.decide.queue.queue_model import (
     DeviceState,
     FairShare,
@@ -206,6 +206,22 @@ def test_an_assumed_time_counts_until_it_is_over() -> None:
     assert planned([waiting("first")], has, policy=policy, now=1600.0).reservations[0].at is None
 
 
+def test_the_next_jobs_have_expected_starts_until_an_end_is_not_known() -> None:
+    has = [running("x", "gpu0", "gpu1", ends_at=2000.0), running("y", "gpu2", "gpu3", ends_at=3000.0)]
+    jobs = [
+        waiting("a", 4, time_s=600.0),
+        waiting("b", 3, time_s=600.0, submitted_at=1.0),
+        waiting("c", 1, submitted_at=2.0),
+        waiting("held", 1, submitted_at=3.0, held="by ada"),
+        waiting("d", 3, submitted_at=4.0),
+        waiting("e", 4, submitted_at=5.0),
+    ]
+    reasons = planned(jobs, has).reasons
+    starts = {name: reason.starts_at for name, reason in reasons.items()}
+    assert starts == {"a": 3000.0, "b": 3600.0, "c": 3600.0, "held": None, "d": 4200.0, "e": None}
+    assert reasons["b"].words().endswith("; expected to start at 1970-01-01 01:00:00 UTC")
+
+
 def test_what_waits_for_a_held_device_keeps_nothing() -> None:
     where = with_device("gpu0", DeviceState.FOREIGN, "pid 4711 (python, bob) computes")
     made = planned([waiting("all", 4), waiting("one", 1, submitted_at=1.0)], on=where)
@@ -221,7 +237,8 @@ def test_a_user_s_later_job_does_not_bring_the_first_one_over_the_limit() -> Non
     made = planned([waiting("first"), waiting("short", 0, time_s=1.0, submitted_at=1.0)], has, policy=policy)
     assert made.starts == ()
     assert made.reasons["short"].words() == (
-        "gpu0 is kept for job first since 1970-01-01 00:16:40 UTC; its start would bring job first over a limit"
+        "gpu0 is kept for job first since 1970-01-01 00:16:40 UTC; its start would bring job first over a limit; "
+        "expected to start at 1970-01-01 00:33:20 UTC"
     )
 
 
@@ -357,6 +374,24 @@ def test_what_can_never_start_is_refused_with_what_the_machine_has(needs: Needs,
     policy = Policy(reserve_cpus=2, reserve_memory=2 * GIB)
     where = with_device("gpu0", DeviceState.HELD, of=machine(memory=10 * GIB))
     assert never_fits(where, needs, policy) == words
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (waiting("j", 9), "the job needs 9 devices, and this machine has 4"),
+        (waiting("j", priority=Priority.HIGH), "the highest class of ada is normal: the job is high"),
+        (waiting("j", time_s=7200.0), "the longest time of ada is 1 h: the job takes 2 h"),
+        (waiting("j"), "the longest time of ada is 1 h: the job has no --time"),
+        (waiting("j", time_s=60.0, groups=("lab",)), "group lab may have 1 waiting job, and has 1"),
+        (waiting("j", time_s=60.0, user="bob", priority=Priority.URGENT), None),
+        (waiting("j", time_s=60.0), None),
+    ],
+)
+def test_a_limit_that_no_wait_removes_refuses_at_submit(job: WaitingJob, words: str | None) -> None:
+    limits = {"ada": Limits(highest=Priority.NORMAL, longest_s=HOUR_S), "@lab": Limits(waiting=1)}
+    others = [waiting("other", user="eve", groups=("lab",))]
+    assert refusal(machine(), job, others, Policy(limits=limits)) == words
 
 
 MOMENTS = st.lists(st.floats(0.0, 1e6), min_size=2, max_size=6).map(sorted)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from holdfast.decide.queue.free_capacity import Capacity, device_count
-from holdfast.decide.queue.queue_model import Limits, Machine, Needs, Policy, RunningJob, WaitingJob, gib
-from holdfast.model.human_format import counted
+from holdfast.decide.queue.queue_model import Limits, Machine, Needs, Policy, Priority, RunningJob, WaitingJob, gib
+from holdfast.model.human_format import counted, duration
 
 _NO_LIMITS = Limits()
 
@@ -38,8 +38,7 @@ class Usage:
             for kind, most, more in most_of:
                 has = self._has[kind, owner]
                 if most is not None and more and has + more > most:
-                    who = owner.replace("@", "group ")
-                    return f"{who} may have {counted(most, kind)} at once and has {has}: the job needs {more}"
+                    return f"{_who(owner)} may have {counted(most, kind)} at once and has {has}: the job needs {more}"
         return ""
 
     def crowds_out(self, kept: WaitingJob, job: WaitingJob, capacity: Capacity) -> bool:
@@ -106,6 +105,33 @@ def never_fits(machine: Machine, needs: Needs, policy: Policy) -> str | None:
         reserve = gib(policy.reserve_memory) if policy.reserve_memory else 0
         return f"the job needs {gib(needs.memory or 0)} of memory, and this machine gives {_less(gib(most), reserve)}"
     return None
+
+
+def refusal(machine: Machine, job: WaitingJob, waiting: Iterable[WaitingJob], policy: Policy) -> str | None:
+    """Return the sentence that refuses a job at submit; None: it is accepted, though it may wait for a limit.
+
+    `waiting`: the jobs that wait already, tasks of arrays included.
+    """
+    if text := never_fits(machine, job.needs, policy):
+        return text
+    usage = Usage(policy, ())
+    for owner in _owners(job) if policy.limits else ():
+        limits, who = usage.limits_of(owner), _who(owner)
+        if limits.highest is not None and job.priority > limits.highest:
+            highest, typed = limits.highest.name.lower(), Priority(job.priority).name.lower()
+            return f"the highest class of {who} is {highest}: the job is {typed}"
+        if limits.longest_s is not None and (job.time_s is None or job.time_s > limits.longest_s):
+            typed = "has no --time" if job.time_s is None else f"takes {duration(job.time_s)}"
+            return f"the longest time of {who} is {duration(limits.longest_s)}: the job {typed}"
+        if limits.waiting is not None:
+            count = sum(owner in _owners(other) for other in waiting)
+            if count >= limits.waiting:
+                return f"{who} may have {counted(limits.waiting, 'waiting job')}, and has {count}"
+    return None
+
+
+def _who(owner: str) -> str:
+    return owner.replace("@", "group ", 1)
 
 
 def _less(most: object, reserve: object) -> str:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.decide.queue.device_choice import choose_devices
 from holdfast.decide.queue.free_capacity import Capacity, device_count
+from holdfast.decide.queue.queue_forecast import forecast
 from holdfast.decide.queue.queue_limits import Usage, beyond, never_fits
 from holdfast.decide.queue.queue_model import FairShare, Machine, Policy, Reservation, RunningJob, WaitingJob
 from holdfast.decide.queue.queue_order import in_order
@@ -23,6 +24,10 @@ from holdfast.decide.queue.wait_reason import Missing, WaitReason
 from holdfast.model.noun_base import Noun
 
 __all__ = ["Plan", "Preemption", "Reservation", "Start", "WaitReason", "never_fits", "plan"]
+
+
+#: What is missing of a job for which nothing but a place on the machine is missing.
+_TURN = frozenset({Missing.CPUS, Missing.MEMORY, Missing.DEVICES, Missing.KEPT})
 
 
 class Start(Noun, frozen=True, kw_only=True):
@@ -152,12 +157,16 @@ class _Planner:
 
     def _reserve(self, job: WaitingJob) -> None:
         """Preempt for the first job that cannot start, or reserve for it."""
-        others = (self._held(each) for each in self._running.values() if each.drains_for not in self._claims)
-        claims = (held for claim in self._claims.values() for held in (claim.held, claim.surplus))
-        kept = reserve(self._now, job, self._free.copy(), (*others, *claims, *self._begun.values()))
+        kept = reserve(self._now, job, self._free.copy(), self._all_held())
         at = kept.reservation.at
         if not self._preempt(job, math.inf if at is None else at):
             self._kept = kept
+
+    def _all_held(self) -> tuple[Held, ...]:
+        """Return what is not free, and until when. What victims leave is the claims'."""
+        others = (self._held(each) for each in self._running.values() if each.drains_for not in self._claims)
+        claims = (held for claim in self._claims.values() for held in (claim.held, claim.surplus))
+        return (*others, *claims, *self._begun.values())
 
     def _held(self, job: RunningJob) -> Held:
         ends, assumed_s = job.ends_at, self._policy.assume_time_s
@@ -236,6 +245,17 @@ class _Planner:
                 if reason is None:
                     reason = equal[key] = self._lacking(job)
             found[job.id] = reason
+        return self._expected(order, found)
+
+    def _expected(self, order: Sequence[WaitingJob], found: dict[str, WaitReason]) -> dict[str, WaitReason]:
+        """Add the expected starts of the next jobs, as far as they are known."""
+        if self._kept is None or self._kept.reservation.at is None:
+            return found
+        jobs = (
+            job for job in order if job.id in found and found[job.id].missing in _TURN and job.id not in self._claims
+        )
+        for name, at in forecast(self._now, jobs, self._free.copy(), self._all_held(), self._ends).items():
+            found[name] = replace(found[name], starts_at=at)
         return found
 
     def _not_its_turn(self, job: WaitingJob) -> WaitReason | None:

@@ -56,7 +56,7 @@ class WaitReason(Noun, frozen=True, kw_only=True):
     details: tuple[str, ...] = ()
     #: Since when something is kept.
     since: float | None = None
-    #: The moment at which it starts at the latest, as far as is known.
+    #: The moment at which it starts at the latest if it is the next one, else the expected one; None: unknown.
     starts_at: float | None = None
     #: The job has the next reservation.
     next: bool = False
@@ -73,6 +73,8 @@ class WaitReason(Noun, frozen=True, kw_only=True):
             text += f"; {'; '.join(self.details)}"
         if self.next and self.starts_at is not None:
             text += f"; it starts by {clock(self.starts_at, zone)}"
+        elif self.its_turn and self.starts_at is not None:
+            text += f"; expected to start at {clock(self.starts_at, zone)}"
         elif self.next and self.missing is not Missing.VICTIMS:
             text += "; its start is not known, because a job that runs has no time limit"
         return text
