@@ -88,7 +88,7 @@ IN_QUEUE = (
         "old-jobs-overtake",
         "the use of the machine decides between old jobs, so that both may wait for ever",
         (_ORDER, "aged_class"),
-        "(ages if job.priority + ages >= _ABOVE_ALL else int(ages))",
+        "(ages if job.priority + ages >= ABOVE_ALL else int(ages))",
         "int(ages)",
     ),
     _bug(
@@ -102,7 +102,7 @@ IN_QUEUE = (
         "use-ignored",
         "a user's use does not count in the order",
         (_ORDER, "in_order"),
-        "use[job.user] if aged < _ABOVE_ALL else 0.0",
+        "use[job.user] if aged < ABOVE_ALL else 0.0",
         "0.0",
     ),
     _bug(
@@ -177,6 +177,13 @@ IN_QUEUE = (
         (_VICTIMS, "may_be_preempted"),
         "victim.priority < job.priority",
         "victim.priority <= job.priority",
+    ),
+    _bug(
+        "turn-taken-back",
+        "an old job that has got its turn is preempted by one that stood behind it",
+        (_VICTIMS, "may_be_preempted"),
+        "        and victim.stood < aged_class(now, job, policy)\n",
+        "",
     ),
     _bug(
         "young-victim",

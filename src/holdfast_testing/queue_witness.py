@@ -249,6 +249,9 @@ class Scene:
                 raise Violation("Q2", f"{job.id} does not say its memory and starts while none is available")
             wanted = max(job.needs.devices, len(job.needs.on))
             whole = len(set(start.devices)) == len(start.devices) == wanted and start.cpus == self.cpus(job.needs)
+            stands = max(self.aged(job), 4 if job.returns_first else 0)
+            if abs(start.stood - stands) > _SLACK_S:
+                raise Violation("Q7", f"{job.id} stands at {stands}, and the start says {start.stood}")
             if not whole or not set(start.devices) >= set(job.needs.on):
                 raise Violation("Q2", f"{job.id} gets {start.devices} and {start.cpus} CPUs: that is not what it needs")
             if not self.given >= set(start.devices) or not set(job.avoid).isdisjoint(start.devices):
@@ -402,6 +405,8 @@ class Scene:
             lately = [at for at in victim.preempted_at if at > self.now - _DAY_S]
             if victim.priority >= job.priority:
                 raise Violation("Q7", f"{victim.id} is preempted for {job.id}, whose class is not higher")
+            if victim.stood >= self.aged(job):
+                raise Violation("Q7", f"{victim.id} has got its turn before {job.id} and is preempted for it")
             if not victim.preemptible or victim.draining or len(lately) >= policy.most_preemptions_a_day:
                 raise Violation("Q7", f"{victim.id} may not be preempted")
             if self.now - victim.started_at < policy.preempt_after_s:
@@ -432,6 +437,7 @@ class Scene:
             if each.preemptible
             and not each.draining
             and each.priority < job.priority
+            and each.stood < self.aged(job)
             and self.now - each.started_at >= self.policy.preempt_after_s
             and sum(at > self.now - _DAY_S for at in each.preempted_at) < self.policy.most_preemptions_a_day
         ]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.decide.queue.queue_limits import refusal
 from holdfast.decide.queue.queue_model import DeviceState, FairShare, Priority, RunningJob, WaitingJob
 from holdfast.decide.queue.queue_order import aged, charged_until
-from holdfast.decide.queue.queue_plan import Plan, plan
+from holdfast.decide.queue.queue_plan import Plan, Start, plan
 from holdfast_testing.queue_history import CALM_S, History, Trouble, Work
 
 #: Simulated seconds after a reboot began.
@@ -133,7 +133,7 @@ class QueueWorld:
         for job in aged(self.now, self.waiting.values(), made.reasons):
             self.waiting[job.id] = job
         for start in made.starts:
-            self._start(self.waiting.pop(start.job), start.devices, start.cpus)
+            self._start(self.waiting.pop(start.job), start)
         for each in made.preemptions:
             self.left_for.setdefault(each.for_job, []).append(each.victim)
             self._drain(each.victim, for_job=each.for_job)
@@ -146,7 +146,7 @@ class QueueWorld:
     def _wake(self) -> None:
         """Look again: the plan has named this moment."""
 
-    def _start(self, job: WaitingJob, devices: tuple[str, ...], cpus: int) -> None:
+    def _start(self, job: WaitingJob, start: Start) -> None:
         work, now = self.work[job.id], self.now
         self.left_for.pop(job.id, None)
         run = self._starts[job.id] = self._starts.get(job.id, 0) + 1
@@ -157,8 +157,9 @@ class QueueWorld:
             groups=job.groups,
             priority=job.priority,
             needs=job.needs,
-            devices=devices,
-            cpus=cpus,
+            devices=start.devices,
+            cpus=start.cpus,
+            stood=start.stood,
             started_at=now,
             time_s=job.time_s,
             ends_at=None if job.time_s is None else now + job.time_s,

@@ -61,6 +61,23 @@ def test_the_histories_have_what_the_invariants_speak_of() -> None:
     assert [kind for kind in kinds if seen[kind] < 3] == []
 
 
+class FollowedTwice(QueueWorld):
+    """Looks again at each moment at which a plan was followed."""
+
+    def _follow(self, made: Plan) -> None:
+        super()._follow(made)
+        again = self.look()
+        assert (again.starts, again.preemptions) == ((), ()), self.history.seed
+        assert {name: why.missing for name, why in again.reasons.items()} == {
+            name: why.missing for name, why in made.reasons.items()
+        }, self.history.seed
+
+
+def test_a_plan_that_was_followed_leaves_nothing_to_do() -> None:
+    for seed in range(HISTORY_COUNT // 4):
+        FollowedTwice(draw_history(seed), Witness()).run()
+
+
 def test_a_history_is_the_same_each_time() -> None:
     assert story_of(7) == story_of(7)
     assert story_of(7) != story_of(8)

@@ -151,6 +151,8 @@ class RunningJob(Noun, frozen=True, kw_only=True):
     #: The moment at which it will have ended at the latest (time limit, grace included); None: unknown.
     ends_at: float | None = None
     preemptible: bool = False
+    #: Its class with ageing at its start (`Start.stood`): no job preempts it that stood behind it.
+    stood: float = 0.0
     #: The end of the last save that was seen; None: none yet.
     saved_at: float | None = None
     #: Save time and grace: seconds after a drain notice at which it has left at the latest.

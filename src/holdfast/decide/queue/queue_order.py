@@ -19,7 +19,7 @@ from holdfast.decide.queue.wait_reason import WaitReason
 from holdfast.model.human_format import duration
 
 #: From here on a job stands above all that are submitted later.
-_ABOVE_ALL = Priority.URGENT + 1
+ABOVE_ALL = Priority.URGENT + 1
 
 
 def aged_class(now: float, job: WaitingJob, policy: Policy) -> float:
@@ -29,7 +29,7 @@ def aged_class(now: float, job: WaitingJob, policy: Policy) -> float:
     jobs changes no more.
     """
     ages = job.eligible(now) / policy.age_s
-    return job.priority + (ages if job.priority + ages >= _ABOVE_ALL else int(ages))
+    return job.priority + (ages if job.priority + ages >= ABOVE_ALL else int(ages))
 
 
 def in_order(now: float, waiting: Iterable[WaitingJob], policy: Policy, shares: FairShare) -> list[WaitingJob]:
@@ -39,7 +39,7 @@ def in_order(now: float, waiting: Iterable[WaitingJob], policy: Policy, shares: 
     keyed = []
     for job in jobs:
         aged = aged_class(now, job, policy)
-        used = use[job.user] if aged < _ABOVE_ALL else 0.0
+        used = use[job.user] if aged < ABOVE_ALL else 0.0
         keyed.append((not job.returns_first, -aged, used, job.submitted_at, job.id, job))
     keyed.sort()
     return [entry[-1] for entry in keyed]
@@ -52,7 +52,7 @@ def why_before(now: float, first: WaitingJob, second: WaitingJob, policy: Policy
     classes = aged_class(now, first, policy), aged_class(now, second, policy)
     if classes[0] != classes[1]:
         return f"its class is higher: {_class(now, first, policy)}; the other's is {_class(now, second, policy)}"
-    if classes[0] < _ABOVE_ALL and shares.use(first.user, now) != shares.use(second.user, now):
+    if classes[0] < ABOVE_ALL and shares.use(first.user, now) != shares.use(second.user, now):
         return f"{first.user} has used less of the machine than {second.user}"
     return "it was submitted earlier"
 

@@ -17,7 +17,7 @@ from holdfast.decide.queue.free_capacity import Capacity, device_count
 from holdfast.decide.queue.queue_forecast import forecast
 from holdfast.decide.queue.queue_limits import Usage, beyond, never_fits
 from holdfast.decide.queue.queue_model import FairShare, Machine, Policy, Reservation, RunningJob, WaitingJob
-from holdfast.decide.queue.queue_order import in_order
+from holdfast.decide.queue.queue_order import ABOVE_ALL, aged_class, in_order
 from holdfast.decide.queue.queue_reservation import Claim, Held, Holders, Kept, claimed, reserve
 from holdfast.decide.queue.victim_choice import choose_victims, spared_until
 from holdfast.decide.queue.wait_reason import Missing, WaitReason
@@ -34,6 +34,8 @@ class Start(Noun, frozen=True, kw_only=True):
     job: str
     devices: tuple[str, ...] = ()
     cpus: int
+    #: Its class with ageing, for `RunningJob.stood`.
+    stood: float = 0.0
 
 
 class Preemption(Noun, frozen=True, kw_only=True):
@@ -147,7 +149,8 @@ class _Planner:
             self._kept.memory -= memory or 0
         self._begun[job.id] = Held(job.id, devices, cpus, memory, since=self._now, ends=ends)
         self._usage.add(job, len(devices), cpus)
-        self.starts.append(Start(job=job.id, devices=devices, cpus=cpus))
+        stood = max(aged_class(self._now, job, self._policy), ABOVE_ALL if job.returns_first else 0)
+        self.starts.append(Start(job=job.id, devices=devices, cpus=cpus, stood=stood))
 
     def _ends(self, job: WaitingJob, start: float) -> float:
         time_s = self._policy.assume_time_s if job.time_s is None else job.time_s

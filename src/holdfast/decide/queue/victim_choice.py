@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.decide.queue.queue_model import DAY_S, Policy, RunningJob, WaitingJob
+from holdfast.decide.queue.queue_order import aged_class
 
 #: Returns whether a job would start once these have left.
 Enough = Callable[[Sequence[RunningJob]], bool]
 
 
 def may_be_preempted(now: float, victim: RunningJob, job: WaitingJob, policy: Policy) -> bool:
-    """Return whether `job` may preempt `victim`. Classes count as they were typed: ageing preempts nobody."""
+    """Return whether `job` may preempt `victim`.
+
+    Classes count as they were typed: ageing preempts nobody. But an old job that has got its turn before a job of a
+    higher class keeps it.
+    """
     return (
         victim.preemptible
         and not victim.draining
         and victim.priority < job.priority
+        and victim.stood < aged_class(now, job, policy)
         and spared_until(victim, policy, now) <= now
     )
 
