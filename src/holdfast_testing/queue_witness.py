@@ -431,11 +431,13 @@ class Scene:
     def _cheaper(self, job: WaitingJob, victims: Sequence[RunningJob], others: list[Share]) -> None:
         """No lower classes would have been enough, and no single job that costs less."""
         highest = max(victim.priority for victim in victims)
+        others_leave = {each.victim for each in self.plan.preemptions if each.for_job != job.id}
         candidates = [
             each
             for each in self.world.running.values()
             if each.preemptible
             and not each.draining
+            and each.id not in others_leave
             and each.priority < job.priority
             and each.stood < self.aged(job)
             and self.now - each.started_at >= self.policy.preempt_after_s
