@@ -192,5 +192,14 @@ class Reactor:
         self._selector.close()
 
 
+def pause(seconds: float) -> None:
+    """Wait for some seconds, in a process without a reactor. An interrupt ends the wait."""
+    reactor = Reactor(float)
+    try:
+        reactor.wait(longest_s=seconds)
+    finally:
+        reactor.close()
+
+
 def _turn(watch: DescriptorWatch) -> CallbackPriority:
     return watch.turn

@@ -115,7 +115,7 @@ def test_every_schema_is_of_a_command() -> None:
 
 
 def test_a_schema_names_itself_as_what_is_printed_does() -> None:
-    for name in set(names()) - {"jobfile"}:
+    for name in set(names()) - {"jobfile", "core-status"}:
         schema = json.loads((ROOT / f"src/holdfast/report/schemas/{name}.json").read_text())
         assert (
             schema["properties"]["schema"]["const"].replace("_", "-")

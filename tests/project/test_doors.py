@@ -48,6 +48,14 @@ DOORS = {
         "platforms.kubernetes.remote.cluster_logs",
         "it needs the HTTP client and asyncio",
     ),
+    "platforms/local/local_access.py": (
+        "platforms.local.local_queue platforms.local.local_submission",
+        "only `submit` and commands about waiting jobs need them",
+    ),
+    "platforms/local/local_submission.py": (
+        "explain.causes.lost_owner",
+        "only an owner that died has left no report",
+    ),
     "platforms/slurm/interface/slurm_access.py": ("platforms.slurm.submit.slurm_submit", "only `submit` needs it"),
     "report/brief_report.py": ("catalogue.exit_rows", "a job that succeeds needs no catalogue"),
     "web/web_command.py": ("web.server_process", "it needs optional packages"),

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model.environment_diff import FILE as KEPT
 from holdfast.model.environment_diff import MOST_BYTES as MOST_KEPT
 from holdfast.model.environment_diff import kept
-from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Placement, asked_cpus
+from holdfast.model.job_spec import QUEUE_DEVICES, VISIBLE, GangShape, JobSpec, Placement, asked_cpus
 from holdfast.safe_files import read_file, write_file
 
 #: The name of the file in a worker's directory through which the worker is notified to save and exit (see
@@ -91,6 +91,8 @@ def worker_environment(
         numbers = _numbers(placement.visible, prefix, () if variable in base else devices)
         if numbers or (placement.bound and (variable in env or prefix == "gpu")):
             env[variable] = ",".join(numbers)
+    if QUEUE_DEVICES in base and (placement.visible or placement.bound):
+        env[QUEUE_DEVICES] = ",".join(name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in placement.visible)
     if placement.cpus:
         env["HOLDFAST_CPUS"] = placement.cpus
     if placement.bound:

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         say(f"`holdfast {words[0]}` is for Linux only; explain, exits, show, logs and jobs work here")
         sys.exit(2)
-    if elsewhere or words[:1] != ["run"]:
+    if elsewhere or words[:1] != ["run"] or _is_queued(words):
         sys.exit(_status(words))
     # Imported objects are never garbage. A garbage collection during the imports would only cost several milliseconds.
     gc.disable()
@@ -51,6 +51,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         status = 130  # the user typed Ctrl-C before any job began
     sys.exit(status)
+
+
+def _is_queued(words: list[str]) -> bool:
+    """Return whether the words are `run --queue …`: the job waits for its turn, and the core starts its run."""
+    if "--queue" not in words:
+        return False
+    from holdfast.cli.queued_run import is_queued
+
+    return is_queued(words[1:])
 
 
 def _only_asks(words: list[str]) -> bool:
@@ -146,6 +155,11 @@ def _reader_left(end: SystemExit) -> bool:
 
 def _main(words: list[str], guard_fd: int | None) -> object:
     gc.disable()
+    if words[:1] == ["run"] and _is_queued(words):
+        gc.enable()
+        from holdfast.cli.queued_run import run_queued
+
+        return run_queued(words[1:])
     if words[:1] == ["run"]:
         from holdfast.cli.options.run_option_table import over_nodes, read_run_options, render
 

@@ -19,6 +19,8 @@ JOB_FILE = "jobfile"
 PRINTED: dict[str, tuple[str, ...]] = {
     "run": ("report", "event"),
     "submit": ("submitted", "would-submit"),
+    "queue": ("queue",),
+    "core status": ("core-status",),
     "prepare": ("prepared",),
     "explain": ("report",),
     "exits": ("exits", "lint"),
@@ -39,6 +41,9 @@ PRINTED: dict[str, tuple[str, ...]] = {
 }
 #: Maps a command without `--json` to the reason.
 NO_DATA: dict[str, str] = {
+    "priority": "its exit status says whether the class was changed",
+    "core stop": "its exit status says whether the core was asked",
+    "core serve": "it is the core itself",
     "web": "each page of the server has a twin in JSON",
     "notify": "its exit status says whether all took the message",
     "schema": "what it prints is JSON",

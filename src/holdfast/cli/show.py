@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.model.check_results import ChecksTaken
     from holdfast.model.decisions import JobReport
-    from holdfast.record.job_views import JobDetail
+    from holdfast.record.job_views import JobDetail, JobView
 
 
 @click.command()
@@ -181,6 +181,19 @@ def _round(home: Path, known: JobDetail) -> ChecksTaken:
     return last_round(home, known.view.id) or ChecksTaken(state=CheckState.CHECKING)
 
 
+def _why_queued(view: JobView) -> str:
+    """Return why a job that has not begun waits, from its platform's queue."""
+    from holdfast.platforms.job_queue import QueueUnknown
+    from holdfast.platforms.platform_registry import queue_of
+
+    queue = queue_of(view.platform.platform) if view.platform is not None else None
+    found = queue.entries() if queue is not None else {}
+    if isinstance(found, QueueUnknown):
+        return f"{view.queued} ({found.why})"
+    entry = found.get(view.platform.id) if view.platform is not None else None
+    return entry.reason if entry is not None and entry.reason else view.queued
+
+
 def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     """Return the text about a job that has not ended, from the last state that its owner has recorded."""
     import time
@@ -198,20 +211,24 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     attempt = max((attempt_of(event) for _, event in history), default=0)
     state = paint(view.state.value.upper(), Style.STRONG, colour)
     since = f"since {clock(view.created)} ({duration(now - view.created)})"
-    lines = [f"holdfast: job {view.id} ({harmless(view.name)}) {state} {since}, pid {view.pid} on {view.host}"]
+    begun = bool(history) or view.state is not JobState.QUEUED
+    where = f", pid {view.pid} on {view.host}" if begun else ""
+    lines = [f"holdfast: job {view.id} ({harmless(view.name)}) {state} {since}{where}"]
     if history:
         lines.append(f"  now      {last_known(history, attempt)} (last event {ago(history[-1][0], now)})")
     if (progress := progress_of(home, view)) is not None:
         lines.append(f"  progress {progress.words(now)}")
-    lines += check_lines(_round(home, known), width, colour)
+    if begun:
+        lines += check_lines(_round(home, known), width, colour)
     lines += attempt_lines(known.attempts, width=width, colour=colour, parts=True)
     if view.state is JobState.RUNNING:
         lines.append(f"  logs     holdfast logs {view.id} --follow")
         lines.append(f"  to stop  holdfast stop {view.id} --reason TEXT")
         lines += _entry(home, view.id)
     elif view.state is JobState.QUEUED:
-        lines.append(f"  queued   {harmless(view.queued)}")
-        lines.append(f"  next     attempt {len(known.attempts) + 1}, when its platform starts it again")
+        when = "when its platform starts it again" if begun else "when its turn comes"
+        lines.append(f"  queued   {harmless(view.queued if begun else _why_queued(view))}")
+        lines.append(f"  next     attempt {len(known.attempts) + 1}, {when}")
         lines.append(f"  to stop  holdfast stop {view.id} --reason TEXT")
     else:
         lines.append(f"  note     whether it still runs can only be seen on {view.host}")

@@ -272,9 +272,10 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
     # The job's supervisor died before it could record that the job waits in the queue. So record the user's reason as
     # the cause of the job's end.
     known = survey({view.id: f"{wish.reason} (asked by {request.who})"})
+    again = f" again as {platform.id}" if platform.id != view.id else ""
     over = next((each for each in known.jobs if each.id == view.id), view).state is JobState.ENDED
     return (
-        f"job {view.id} ({view.name}): it waited to be started again as {platform.id}, and is taken out of the queue"
+        f"job {view.id} ({view.name}): it waited to be started{again}, and is taken out of the queue"
         if over
         else f"job {view.id} ({view.name}): it has just begun again, and ends"
     )

@@ -1,4 +1,4 @@
-"""`holdfast submit --platform slurm|kubernetes job.yaml`: submits a job file to a cluster."""
+"""`holdfast submit`: submits a job file or a script to a cluster, or to this machine's queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.platforms.submit_request import submit_platforms
 
 if TYPE_CHECKING:
     from holdfast.platforms.platform import PlatformAccess
-    from holdfast.platforms.submission import SubmitOption, SubmitRequest, Submitted
+    from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest, Submitted
     from holdfast.settings.run_options import RunOptions
 
 
@@ -34,8 +34,10 @@ def _groups() -> list[OptionGroup]:
     shared = [option.key for option in SHARED]
     verb = ("platform", "dry-run", "wait", "json", "name", "max-restarts")
     groups = [OptionGroup("Job", verb), OptionGroup("Nodes", shared)]
+    placed = set(shared)
     for platform in submit_platforms():
-        own = [option for option in platform.submit_options() if option.key not in shared]
+        own = [option for option in platform.submit_options() if option.key not in placed]
+        placed |= {option.key for option in own}
         often = [option.key for option in own if option.often]
         groups.append(OptionGroup(platform.title, often, [option.key for option in own if not option.often]))
     return groups
@@ -52,12 +54,12 @@ def _params() -> list[click.Parameter]:
         else:
             flags.append(click.Option([name, *option.forms], is_flag=True, default=None, help=option.help))
     return [
-        click.Argument(["job"], metavar="JOB.yaml"),
-        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS OF RUN]"),
+        click.Argument(["job"], metavar="[JOB.yaml]", required=False, default=""),
+        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[-- WORDS OF RUN]"),
         click.Option(
             ["--platform"],
             metavar="NAME",
-            help="slurm or kubernetes; default: the platform section of the file.",
+            help="local, slurm or kubernetes; default: see the manual.",
         ),
         click.Option(["--dry-run"], is_flag=True, help="Only print the script or the objects."),
         click.Option(["--server"], is_flag=True, hidden=True),
@@ -84,35 +86,13 @@ def _main(
     max_restarts: str | None,
     **own: str | bool | tuple[str, ...] | None,
 ) -> None:
-    """Submit a job file to a cluster.
+    """Submit a job to this machine's queue or to a cluster.
 
-    The job runs there as with `holdfast run --job`. Options override the `slurm:` or `kubernetes:` section of the file
-    (nodes, spares, gpus, partition, namespace ...). The job runs from a copy, so later edits of the file change
-    nothing. With --dry-run=server, Kubernetes validates the objects and creates none.
+    `submit --devices 2 -- train.py` takes the words of `holdfast run` after `--`. Options override the section of the
+    job file, which is copied.
     """
-    from holdfast.launch.jobfile.job_file_reader import parsed, text_of
-    from holdfast.platforms.submission import SubmitRequest
-    from holdfast.platforms.submit_request import must_be_a_job_file, platform_meant
-    from holdfast.settings.resolved_settings import resolve
-
     typed = [*(["--name", name] if name else []), *(["--max-restarts", max_restarts] if max_restarts else []), *words]
-    where = home()
-    settings = resolve(_of_run(typed).settings(), os.environ, where)
-    request = SubmitRequest(
-        path=Path(job), platform=platform, options=_options(own), run_words=tuple(typed), home=where
-    )
-    must_be_a_job_file(request.path)
-    text = text_of(request.path)
-    on = platform_meant(request, text)
-    _of_this_platform(request, on)
-    if server and not on.judges_submissions:
-        raise BadUsage(
-            f"--dry-run=server: {on.title} cannot validate a script", hint=f"holdfast submit --dry-run {job}"
-        )
-    found = on.submission(request, settings, text)
-    passed_over = parsed(request.path, text, here=False).notes
-    for note in dict.fromkeys((*(f"job file {request.path}: {each}" for each in passed_over), *found.notes)):
-        say(note)
+    on, found = checked_submission(job, platform, _options(own), typed, server=server)
     if dry_run:
         shown, lines = found.judged() if server else (found.text(), (found.unsubmitted,))
         _would_submit(on.name, shown, json)
@@ -120,6 +100,52 @@ def _main(
             say(line)
         return
     sys.exit(found.submit(lambda submitted: _tell(submitted, json), say, now=time.time(), wait=wait))
+
+
+def checked_submission(
+    job: str, platform: str | None, options: dict[str, Any], words: list[str], *, server: bool = False
+) -> tuple[PlatformAccess, Submission]:
+    """Validate a submission, print its notes, and return it with its platform. Raises `BadUsage`.
+
+    `job`: the job file; empty: `words` name a script. `platform`: the typed name. `options`: the typed values for the
+    platform's section, by key. `words`: words for `holdfast run`. `server`: the platform's server will validate it too.
+    """
+    from holdfast.launch.jobfile.job_file_reader import parsed, text_of
+    from holdfast.platforms.submission import SubmitRequest
+    from holdfast.platforms.submit_request import must_be_a_job_file, platform_meant
+    from holdfast.settings.resolved_settings import resolve
+
+    where = home()
+    of_run = _of_run(words) if job else _of_script(words)
+    settings = resolve(of_run.settings(), os.environ, where)
+    request = SubmitRequest(
+        path=Path(job),
+        platform=platform,
+        options=options,
+        run_words=tuple(words),
+        home=where,
+        run_options=None if job else of_run,
+    )
+    text = b""
+    if job:
+        must_be_a_job_file(request.path)
+        text = text_of(request.path)
+    on = platform_meant(request, text)
+    if not job and on.name != "local":
+        raise BadUsage(
+            f"--platform {on.name}: {on.title} takes job files: expected one before the `--`",
+            hint=f"holdfast submit --platform {on.name} job.yaml",
+        )
+    _of_this_platform(request, on)
+    if server and not on.judges_submissions:
+        raise BadUsage(
+            f"--dry-run=server: {on.title} cannot validate a script", hint=f"holdfast submit --dry-run {job}"
+        )
+    found = on.submission(request, settings, text)
+    passed_over = parsed(request.path, text, here=False).notes if job else ()
+    for note in dict.fromkeys((*(f"job file {request.path}: {each}" for each in passed_over), *found.notes)):
+        say(note)
+    return on, found
 
 
 def _of_this_platform(request: SubmitRequest, on: PlatformAccess) -> None:
@@ -168,6 +194,28 @@ def _options(own: dict[str, str | bool | tuple[str, ...] | None]) -> dict[str, A
     return found
 
 
+def _of_script(words: list[str]) -> RunOptions:
+    """Parse the words behind `--` as `holdfast run` does: a script with its options. Raises `BadUsage`."""
+    from holdfast.cli.run import command
+    from holdfast.settings.run_options import RunOptions
+
+    if not words:
+        raise BadUsage(
+            "expected a job file, or `--` and what would stand behind `holdfast run`",
+            hint="holdfast submit --devices 1 -- train.py",
+        )
+    try:
+        context = command.make_context("holdfast run", list(words))
+    except click.UsageError as error:
+        raise BadUsage(f"behind `--`: {error.format_message()}", hint="holdfast run --help-all") from None
+    if context.params["job"]:
+        raise BadUsage(
+            f"behind `--`: --job {context.params['job']}: expected the job file before the `--`",
+            hint=f"holdfast submit {context.params['job']}",
+        )
+    return RunOptions(**context.params)
+
+
 _JOB = "JOB.yaml"
 #: Maps options of `run` that must agree with the request to Slurm (nodes, an array) to the option of `submit` to use
 #: instead.
@@ -206,7 +254,8 @@ def _tell(found: Submitted, as_json: bool) -> None:
     if as_json:
         from holdfast.report.report_json import pretty
 
-        print_line(pretty({"schema": "holdfast.submitted/1", "platform": found.job, "name": found.name}))
+        own_id = {"id": found.job.id} if found.job.platform == "local" else {}
+        print_line(pretty({"schema": "holdfast.submitted/1", "platform": found.job, "name": found.name} | own_id))
         return
     print_line(found.words)
 
@@ -219,7 +268,10 @@ class _Submit(GroupedCommand):
         if "--dry-run=server" in own:
             at = own.index("--dry-run=server")
             args = [*args[:at], "--dry-run", "--server", *args[at + 1 :]]
-        return super().parse_args(ctx, args)
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        ctx.params["words"] = (*ctx.params["words"], *args[at + 1 :])
+        return rest
 
 
 command = _Submit(

@@ -15,7 +15,9 @@ from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.node.exit_status import refused
 from holdfast.platforms.platform_registry import platform_here
-from holdfast.record.job_directory import JobPlace, claim
+from holdfast.record.job_directory import JobPlace, claim, claim_again
+from holdfast.record.owner_lock import read_owner
+from holdfast.record.state_directory import job_dir
 from holdfast.safe_files import write_file
 from holdfast.safe_text import own_lines
 
@@ -27,6 +29,12 @@ def job_directory_for(launch: LaunchSpec, now: float) -> JobPlace:
     spec, run, why = launch.spec, 0, ""
     if spec.platform is not None and (platform := platform_here(os.environ)) is not None:
         run = platform.restarts(os.environ)
+        reserved = platform.reserved(os.environ) if not run else ""
+        if reserved and (waited := read_owner(job_dir(launch.home, reserved))) is not None:
+            try:
+                return claim_again(launch.home, waited, run=0, log_dir=launch.log_dir)
+            except OSError:
+                pass  # another run of the job has the directory, so this one makes its own
         if run:
             # Imported late: few jobs are restarted by their platform.
             from holdfast.platforms.job_takeover import place_of_before

@@ -466,6 +466,8 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     last_known: str = ""
     #: The last events of the journal: (time, event in words).
     history: tuple[tuple[float, str], ...] = ()
+    #: Whether an owner of the job has ever run. A job in this machine's queue has none before its turn.
+    begun: bool = True
     #: The path of the lock file that the owner held.
     lock: str = ""
     #: Processes in the job's control groups that outlived the owner and were then killed.

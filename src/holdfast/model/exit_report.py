@@ -242,6 +242,8 @@ class OtherRule(enum.StrEnum):
     OWNER_SILENT = "owner_silent"
     OWNER_ABSENT = "owner_absent"
     BUG = "bug_of_holdfast"
+    #: The queue could not start the job's command.
+    START_FAILED = "start_failed"
 
 
 class DecidingLine(Noun, frozen=True, kw_only=True):

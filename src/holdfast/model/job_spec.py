@@ -16,8 +16,10 @@ from holdfast.model.runtime_plan import RuntimePlan
 NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-#: Environment variable that selects devices by number → the prefix of the devices' names.
-VISIBLE = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
+#: Environment variable that selects devices by number → the prefix of these devices' names.
+VISIBLE = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu", "HOLDFAST_DEVICES": "pretend"}
+#: The variable with the numbers of a worker's devices, of any kind, in a job of this machine's queue.
+QUEUE_DEVICES = "HOLDFAST_DEVICES"
 
 
 #: Prefixes of OpenPAI's environment variables. If a job's commands or variables contain one, its workers get OpenPAI's

@@ -121,6 +121,14 @@ class PlatformAccess:
 
     # ----------------------------------------------------------------------------- access to jobs of other processes
 
+    def presence(self, environment: Mapping[str, str]) -> str | None:
+        """Find out whether jobs can be submitted here without `--platform`.
+
+        Return None if the platform is not configured on this machine, "" if it answers, and else why it does not, as a
+        clause.
+        """
+        return None
+
     def queue(self) -> JobQueue | None:
         """Return the queue of waiting jobs. Return None if the platform has no queue that holdfast can read."""
         return None
@@ -235,6 +243,10 @@ class Platform(PlatformAccess):
     def restarts(self, environment: Mapping[str, str]) -> int:
         """Return how often the platform has restarted the job."""
         return 0
+
+    def reserved(self, environment: Mapping[str, str]) -> str:
+        """Return the id of the job whose directory the platform has made before this run. Return "" if it has not."""
+        return ""
 
     def end_of_run(self, job: PlatformJob, before: GangView) -> EndOfRun:
         """Return how the previous run ended. `before`: the gang's state after replaying the journal."""

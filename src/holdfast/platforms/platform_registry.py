@@ -53,6 +53,8 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[str, ...] = ()
     #: The variable with the name that the platform gives this node.
     node: str = ""
+    #: Whether the platform's watch can explain signals.
+    explains_signals: bool = True
 
 
 _HERE = "holdfast.platforms"
@@ -79,6 +81,13 @@ BUILT_IN: tuple[BuiltIn, ...] = (
         access=f"{_HERE}.slurm.interface.slurm_access:SlurmAccess",
         variables=("SLURM_JOB_ID",),
         node="SLURMD_NODENAME",
+    ),
+    BuiltIn(
+        name="local",
+        target=f"{_HERE}.local.local_platform:LocalPlatform",
+        access=f"{_HERE}.local.local_access:LocalAccess",
+        variables=("HOLDFAST_PLATFORM_RUN",),
+        explains_signals=False,
     ),
 )
 
@@ -207,8 +216,8 @@ def on_platform(environment: Mapping[str, str]) -> bool:
     """Whether a platform runs this process and explains signals. Then a signal does not make a node leave."""
     if _IN_A_WORKER in environment:
         return False
-    if _row_around(environment) is not None:
-        return True
+    if (row := _row_around(environment)) is not None:
+        return row.explains_signals
     packaged = _packaged(environment)
     return packaged is not None and packaged.explains_signals
 

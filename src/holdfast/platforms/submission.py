@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.model.job_spec import PlatformJob
 from holdfast.model.noun_base import Noun
+from holdfast.settings.run_options import RunOptions
 
 
 class SubmitOption(Noun, frozen=True):
@@ -64,6 +65,8 @@ class SubmitRequest(Noun, frozen=True, kw_only=True):
     #: Further command-line options for `holdfast run`, already validated.
     run_words: tuple[str, ...]
     home: Path
+    #: The typed options of `holdfast run`, with its script, if the user submits a script; None for a job file.
+    run_options: RunOptions | None = None
 
 
 class Submission:

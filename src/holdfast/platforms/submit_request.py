@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,9 +30,8 @@ def must_be_a_job_file(path: Path) -> None:
     """Raise `BadUsage` if the path is a script instead of a job file, or a misspelt file name."""
     if path.suffix == ".py":
         raise BadUsage(
-            f"{path} is a script: expected a job file that says what runs, such as `name: x`, "
-            f"`roles: {{worker: {{count: 8, command: [python, {path.name}]}}}}` and `slurm: {{gpus: 8}}`",
-            hint="holdfast submit job.yaml",
+            f"{path} is a script: expected `--` before it, or a job file that says what runs",
+            hint=f"holdfast submit --devices 1 -- {path}",
         )
     if path.exists():
         return
@@ -84,10 +84,7 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
                 f"{request.path} has sections of {' and '.join(found)}: expected --platform to choose one",
                 hint=f"holdfast submit --platform {found[0]} {request.path}",
             )
-        raise BadUsage(
-            f"{request.path} has no section of a platform: expected `slurm:` or `kubernetes:` in it, or --platform",
-            hint=f"holdfast submit --platform slurm {request.path}",
-        )
+        return default_platform(os.environ)
     if asked not in PLATFORMS and not _takes_jobs(asked):
         import difflib  # imported late: only a mistake needs it
 
@@ -98,6 +95,31 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
             hint=f"holdfast submit --platform {(near or PLATFORMS)[0]} {request.path}",
         )
     return asked
+
+
+def default_platform(environment: Mapping[str, str]) -> str:
+    """Return the platform for a job that names none: a cluster that is configured here and answers, else this machine.
+
+    Raises `BadUsage` inside a job, and if the cluster does not answer.
+    """
+    around = next((name for name in ("HOLDFAST_JOB", "SLURM_JOB_ID") if environment.get(name)), None)
+    if around is not None:
+        raise BadUsage(
+            f"this command runs inside a job ({around}={environment[around]}): expected --platform",
+            hint="holdfast submit --platform local …",
+        )
+    for name in PLATFORMS:
+        found = access_to(name)
+        presence = found.presence(environment) if found is not None else None
+        if found is None or presence is None:
+            continue
+        if presence:
+            raise BadUsage(
+                f"{found.title} is configured here and does not answer ({presence}): expected --platform",
+                hint="holdfast submit --platform local …, for this machine's queue",
+            )
+        return name
+    return "local"
 
 
 def _takes_jobs(name: str) -> bool:

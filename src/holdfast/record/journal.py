@@ -42,7 +42,12 @@ _CHUNK = 500
 # run from writing after a later run has written.
 _NOT_TAKEN_OVER = "WHERE NOT EXISTS (SELECT 1 FROM events WHERE job = ? AND seq > ?)"
 _EVENT = f"INSERT OR IGNORE INTO events (job, seq, now, event) SELECT ?, ?, ?, ? {_NOT_TAKEN_OVER}"
-_JOB = "INSERT OR IGNORE INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?)"
+# A job that waited in this machine's queue has a row from its submission.
+_JOB = (
+    "INSERT INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+    " created = excluded.created, host = excluded.host, pid = excluded.pid, spec = excluded.spec"
+    " WHERE jobs.ended IS NULL"
+)
 _ATTEMPT = f"INSERT OR REPLACE INTO attempts (job, attempt, record) SELECT ?, ?, ? {_NOT_TAKEN_OVER}"
 _REOPEN = (
     "UPDATE jobs SET host = ?, pid = ?, ended = NULL, outcome = NULL, code = NULL, phrase = NULL, report = NULL"

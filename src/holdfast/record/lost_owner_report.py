@@ -26,7 +26,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.shown_command import shown
 from holdfast.record.job_directory import logs_of
 from holdfast.record.local_time import local
-from holdfast.record.owner_lock import LOCK_NAME, OwnerInfo
+from holdfast.record.owner_lock import LOCK_NAME, NOT_BEGUN, OwnerInfo
 from holdfast.record.state_directory import job_dir
 
 _SHOWN_EVENTS = 5
@@ -131,6 +131,7 @@ def _found(
         killed=killed,
         left=left,
         queued=supervisor.queued,
+        begun=supervisor.queued != NOT_BEGUN,
         dropped=dropped,
         utc_offset_s=local(died_at),
     )

@@ -22,6 +22,8 @@ from holdfast.safe_files import open_file, read_file
 from holdfast.untrusted import Malformed, json_as, wrong_time
 
 LOCK_NAME = "supervisor.lock"
+#: `OwnerInfo.queued` of a job that was submitted to this machine's queue, until its run has begun.
+NOT_BEGUN = "it waits for its turn in this machine's queue"
 MOST_LOCK_BYTES = 64 * 1024
 
 
@@ -100,9 +102,13 @@ class OwnerLock:
         """
         self._note(msgspec.structs.replace(self.supervisor, report=str(path)))
 
-    def note_queued(self, reason: str) -> None:
-        """Record why the platform will start the job again after this owner; empty: it will not."""
-        self._note(msgspec.structs.replace(self.supervisor, queued=reason))
+    def note_queued(self, reason: str, platform: PlatformJob | None = None) -> None:
+        """Record why the platform will start the job after this owner's end; empty: it will not.
+
+        platform: the names that the platform uses for the job; None: as before.
+        """
+        known = platform or self.supervisor.platform
+        self._note(msgspec.structs.replace(self.supervisor, queued=reason, platform=known))
 
     def _note(self, supervisor: OwnerInfo) -> None:
         self.supervisor = supervisor

@@ -155,6 +155,7 @@ BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 #: Keys of configuration files that contain a section (`holdfast.settings.yaml_sections`), with the section's purpose.
 SECTIONS: dict[str, str] = {
+    "local": "Defaults for the `local:` section of job files, for `holdfast submit`.",
     "slurm": "Defaults for the `slurm:` section of job files, for `holdfast submit`.",
     "kubernetes": "Defaults for the `kubernetes:` section of job files, for `holdfast submit`.",
 }

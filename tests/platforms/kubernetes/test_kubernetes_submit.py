@@ -156,7 +156,7 @@ def test_what_runs_behind_the_double_dash_is_the_owners(tmp_path: Path) -> None:
             KUBERNETES_JOB.replace("template:", "template: {spec: {restartPolicy: Always}}\n  owner_template:"),
             "restartPolicy",
         ),
-        (("-n", "x"), "name: x\nroles: {w: {count: 1, command: [a]}}\n", "has no section of a platform"),
+        (("-n", "x"), "name: x\nroles: {w: {count: 1, command: [a]}}\n", "--namespace: it is an option for kubernetes"),
     ],
 )
 def test_a_mistake_is_one_message(tmp_path: Path, words: tuple[str, ...], text: str, said: str) -> None:

@@ -15,7 +15,10 @@ from holdfast.version import __version__
 #: module.
 VERBS: dict[str, str] = {
     "run": "Run a job: check, launch, explain exits, restart, report.",
-    "submit": "Submit a job file to a cluster's queue.",
+    "submit": "Submit a job to this machine's queue or to a cluster.",
+    "queue": "Show this machine's queue, and why jobs wait.",
+    "priority": "Change the class of a job that waits.",
+    "core": "Show or end the process of this machine's queue.",
     "prepare": "Write the runtime with which a task's container starts.",
     "explain": "Say why a job died, from any log of any launcher.",
     "exits": "List, search and lint the catalogue of exits.",
@@ -40,6 +43,7 @@ VERBS: dict[str, str] = {
 #: Maps the titles of `holdfast --help` to the verbs below them.
 TITLES: dict[str, tuple[str, ...]] = {
     "Run": ("run", "submit", "stop", "prepare"),
+    "Queue": ("queue", "priority", "core"),
     "Understand": ("explain", "show", "exits"),
     "Watch": ("jobs", "logs", "web", "notify"),
     "Machines": ("check", "devices", "release", "faults"),

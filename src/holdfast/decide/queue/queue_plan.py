@@ -303,11 +303,6 @@ class _Planner:
         if (reason := self._beyond(job)) is not None:
             return reason
         cpus, memory, count = idle.cpus_of(needs), needs.memory or 0, device_count(needs)
-        if cpus > idle.cpus:
-            return WaitReason(missing=Missing.CPUS, needs=cpus, free=max(idle.cpus, 0), jobs=self._holders.cpus)
-        if memory > idle.memory:
-            free = int(max(idle.memory, 0))
-            return WaitReason(missing=Missing.MEMORY, needs=memory, free=free, jobs=self._holders.memory)
         usable = idle.devices.keys() - job.avoid
         if named := tuple(name for name in needs.on if name not in usable):
             jobs = self._holders.of(named)
@@ -315,6 +310,11 @@ class _Planner:
         if count > len(usable):
             jobs = self._holders.devices
             return WaitReason(missing=Missing.DEVICES, needs=count, free=len(usable), jobs=jobs)
+        if cpus > idle.cpus:
+            return WaitReason(missing=Missing.CPUS, needs=cpus, free=max(idle.cpus, 0), jobs=self._holders.cpus)
+        if memory > idle.memory:
+            free = int(max(idle.memory, 0))
+            return WaitReason(missing=Missing.MEMORY, needs=memory, free=free, jobs=self._holders.memory)
         return self._kept_from(job)
 
     def _kept_from(self, job: WaitingJob) -> WaitReason:

@@ -32,9 +32,9 @@ class Missing(enum.StrEnum):
     AVAILABLE = "available"
     #: The jobs that were preempted for it have not left yet.
     VICTIMS = "victims"
+    DEVICES = "devices"
     CPUS = "cpus"
     MEMORY = "memory"
-    DEVICES = "devices"
     #: What it needs is free, and kept for a job before it.
     KEPT = "kept"
 

@@ -42,8 +42,8 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
     if lost.queued or lost.dropped:
         row = load().row(Phrase.STOPPED_BY_OPERATOR)
         why = lost.dropped or "Its platform's queue has it no more: it was cancelled there, or could not start"
-        waited = f"It waited to be started again{f': {lost.queued}' if lost.queued else ''}."
-        reason = f"{why}. {waited} {known}"
+        waited = f"It waited to be started again{f': {lost.queued}' if lost.queued else ''}. {known}"
+        reason = f"{why}. {waited if lost.begun else 'It had not begun.'}"
         solution = "Nothing to repair: submit the job again when you want it to go on."
     elif lost.host_went_down:
         row = load().row(Phrase.NODE_FAILED)

@@ -34,6 +34,8 @@ class JobKeys(msgspec.Struct):
     secrets: Any = {}
     prerequisites: Any = {}
     plugins: Any = {}
+    #: Options for `holdfast submit` to this machine's queue; `holdfast run` ignores them.
+    local: Any = None
     #: Options for `holdfast submit` to Slurm; `holdfast run` ignores them.
     slurm: Any = None
     #: Options for `holdfast submit` to Kubernetes; `holdfast run` ignores them.

@@ -49,6 +49,7 @@ class _JobV2(msgspec.Struct, rename="camel"):
     deployments: Any = None
     defaults: Any = None
     extras: Any = None
+    local: Any = None
     slurm: Any = None
     kubernetes: Any = None
 

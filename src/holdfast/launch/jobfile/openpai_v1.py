@@ -44,6 +44,7 @@ class _JobV1(msgspec.Struct, rename="camel"):
     gang_allocation: Any = None
     extras: Any = None
     version: Any = None
+    local: Any = None
     slurm: Any = None
     kubernetes: Any = None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.platforms.job_queue import JobQueue
 from holdfast.platforms.node_hooks import NodeHooks
 from holdfast.platforms.platform import PlatformAccess
 from holdfast.platforms.slurm import job_identity
+from holdfast.platforms.slurm.blocking_query import query
 from holdfast.platforms.slurm.node_health import SlurmHooks
 from holdfast.platforms.slurm.submit.slurm_queue import QUEUE
 from holdfast.platforms.submission import SHARED, SubmitOption
@@ -15,6 +18,10 @@ from holdfast.platforms.submission import SHARED, SubmitOption
 if TYPE_CHECKING:
     from holdfast.platforms.submission import Submission, SubmitRequest
     from holdfast.settings.resolved_settings import Settings
+
+CONFIGURATION = Path("/etc/slurm/slurm.conf")
+#: How long `scontrol ping` may take, in seconds.
+ANSWER_S = 2.0
 
 #: Keys of a job file's `slurm:` section that `holdfast submit` also accepts as options.
 # fmt: off
@@ -59,6 +66,12 @@ class SlurmAccess(PlatformAccess):
         from holdfast.platforms.slurm.submit.slurm_submit import SlurmSubmission
 
         return SlurmSubmission(request, settings, text)
+
+    def presence(self, environment: Mapping[str, str]) -> str | None:
+        if not environment.get("SLURM_CONF") and not CONFIGURATION.exists():
+            return None
+        answer = query(["scontrol", "ping"], limit_s=ANSWER_S)
+        return "" if answer.ok and " UP" in f" {answer.out.replace('/', ' ')}" else answer.said or answer.out.strip()
 
     def queue(self) -> JobQueue | None:
         return QUEUE

@@ -7,11 +7,10 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from holdfast.clock import Clock
 from holdfast.platforms.job_queue import QueueEntry, QueueUnknown
 from holdfast.platforms.slurm.blocking_query import query
 from holdfast.platforms.slurm.slurm_commands import TEMPORARY, CommandOutput
-from holdfast.reactor import Reactor
+from holdfast.reactor import pause
 
 #: Time limit for the list of jobs, in seconds.
 QUERY_S = 2.0
@@ -56,14 +55,7 @@ class SlurmQueue:
 
     def wait(self, seconds: float) -> None:
         """Sleep before the queue is read again, because Slurm does not notify users when a job starts."""
-        reactor = Reactor(Clock().now)
-        over: list[float] = []
-        try:
-            reactor.at(reactor.now() + seconds, over.append)
-            while not over:
-                reactor.wait()
-        finally:
-            reactor.close()
+        pause(seconds)
         self._entries = None
 
     def beside(self, number: str, node: str, words: Sequence[str]) -> CommandOutput:
