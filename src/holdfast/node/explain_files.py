@@ -21,9 +21,10 @@ from holdfast.catalogue.exit_rows import Catalogue, load
 from holdfast.errors import BadUsage
 from holdfast.explain import explain
 from holdfast.explain.causes.exits_from_logs import rank_of_name
-from holdfast.explain.logs.launcher_notes import number_of, plain_of, signal_of
+from holdfast.explain.logs.launcher_notes import plain_of, signal_of
 from holdfast.explain.logs.log_scanner import BLOCK_BYTES, Scanner
 from holdfast.explain.logs.row_matcher import Matcher, built_in
+from holdfast.explain.logs.signal_sentences import number_of
 from holdfast.explain.row_lint import RowProblem, lint, usable
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit

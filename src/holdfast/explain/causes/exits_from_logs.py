@@ -25,6 +25,10 @@ from holdfast.model.worker_reading import Clue, EndNote, LinePlace, Weight, Work
 
 #: Signals of crashes, except SIGABRT, which a program sends to itself.
 HARD = CRASHES - {6}
+#: Signals with which somebody asks a process to end.
+_ASKING = frozenset({1, 2, 3, 15})
+#: Signals that explain an exit, as far as a launcher's line can: crashes, kills, and requests to end.
+_TOLD = CRASHES | _ASKING | {9}
 _ABORTED = Lazy(r"srun: Job step aborted|error: \*\*\* (?:STEP|JOB) \S+ .{0,80}CANCELLED")
 _SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 
@@ -33,10 +37,10 @@ def with_notes(said: WorkerReading) -> list[Clue]:
     """Return the clues of a log reading, and clues made from the exits that launchers and shells report, strongest
     first."""
     clues = list(said.clues)
-    tells = [note for note in said.notes if note.signal is not None and note.signal not in (2, 15, 1)]
+    tells = [note for note in said.notes if note.signal in _TOLD]
     if gave_up_on_a_peer(clues):
         tells = [note for note in tells if note.signal != 6]
-    clues += [_of_note(note) for note in tells if note.signal in HARD or note.signal in (6, 9)]
+    clues += [_of_note(note) for note in tells]
     clues = kill_with_memory(clues)
     aborted = min((clue.place for clue in clues if _ABORTED.search(clue.line.text)), default=None)
     if aborted is not None:
@@ -50,9 +54,10 @@ def with_notes(said: WorkerReading) -> list[Clue]:
 
 def _of_note(note: EndNote) -> Clue:
     weight = Weight.CRASH if note.signal in HARD else Weight.WARNED if note.signal == 9 else Weight.ABORT
+    phrase = Phrase.NATIVE_CRASH if note.signal in CRASHES else Phrase.KILLED_BY_SIGNAL
     return Clue(
         weight=weight,
-        phrase=Phrase.NATIVE_CRASH if note.signal in CRASHES else Phrase.KILLED_BY_SIGNAL,
+        phrase=Phrase.STOPPED_BY_OPERATOR if note.signal == _SIGINT else phrase,
         line=note.line,
         place=LinePlace(line=note.line.number + 0.5),
         rank=note.rank,
@@ -74,7 +79,7 @@ _NAME = Lazy(
 )
 _STOPS = Lazy(r"Sending process \d+ closing signal SIG[A-Z]+")
 _WORDS_CHARS = 8192
-_SIGTERM = 15
+_SIGINT, _SIGTERM = 2, 15
 #: Launchers whose process numbers are ranks. Slurm is not among them, because each of its tasks may itself be a
 #: launcher.
 _SUMMARIES = ("torchrun", "mpirun", "torch.multiprocessing")

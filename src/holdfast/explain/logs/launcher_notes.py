@@ -8,11 +8,11 @@ names takes precedence over its effects: exits by the signals of a stop, and ran
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.explain.logs.log_lines import Line, our_exit
+from holdfast.explain.logs.signal_sentences import ATOMS, SENTENCES, SHELL, SHELL_WORDS, number_of
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.worker_reading import EndNote
 
@@ -63,16 +63,11 @@ class ExitNote(NamedTuple):
     error_file: str = ""
 
 
-_WORDS = {
-    "Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Abort": 6, "Bus error": 7, "Floating point exception": 8,
-    "Illegal instruction": 4, "Terminated": 15, "Hangup": 1, "Quit": 3, "Interrupt": 2, "Trace/breakpoint trap": 5,
-}  # fmt: skip
-_WORD = "|".join(re.escape(word) for word in _WORDS)
-
-_BOX_ROOT = Lazy(r"\s*Root Cause \(first observed failure\)|.{0,80}The first process to do so was")
-_BOX_RANK = Lazy(r"^\s*rank\s+: (?P<rank>\d{1,9}) \(local_rank: \d+\)")
-_BOX_CODE = Lazy(r"^\s*exitcode\s+: (?P<code>-?\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")
-_BOX_HOST = Lazy(r"^\s*host\s+: (?P<host>\S+)")
+#: torchrun's box, in which torch before 1.11 wrote no blanks before its colons.
+_BOX_ROOT = Lazy(r"\s*Root Cause(?: \(first observed failure\)|:\s*$)|.{0,80}The first process to do so was")
+_BOX_RANK = Lazy(r"^\s*rank\s*: (?P<rank>\d{1,9}) \(local_rank: \d+\)")
+_BOX_CODE = Lazy(r"^\s*exitcode\s*: (?P<code>-?\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")
+_BOX_HOST = Lazy(r"^\s*host\s*: (?P<host>\S+)")
 _BOX_FILE = Lazy(r"^\s*error_file\s*: (?P<file>/\S+)")
 _HYDRA_WHO = Lazy(r"^=\s+(?:RANK (?P<rank>\d{1,9}) )?PID (?P<pid>\d{1,9}) RUNNING AT (?P<host>\S+)")
 _HYDRA_HOW = Lazy(r"^=\s+(?:EXIT (?:CODE|STATUS): (?P<code>\d{1,9})|KILLED BY SIGNAL: (?P<sig>\d{1,3}))")
@@ -81,34 +76,6 @@ _OMPI_WHO = Lazy(
 )
 _OMPI_HOW = Lazy(r"(?:Exit code|Errorcode): +(?P<code>\d{1,9})")
 
-# ruff: noqa: E501 - one sentence of one launcher a line
-# fmt: off
-_SENTENCES: list[tuple[str, Lazy]] = [
-    ("torchrun", Lazy(r"failed \(exitcode: (?P<code>-?\d{1,9})\) local_rank: (?P<rank>\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")),
-    ("Slurm", Lazy(rf"srun: error: (?P<host>[\w.-]+): tasks? (?P<rank>\d{{1,9}})[\d,-]*: (?:(?P<word>{_WORD})|Exited with exit code (?P<code>\d{{1,9}}))")),
-    ("mpirun", Lazy(r"(?:process|PRTE|mpirun|mpiexec).{0,80}rank (?P<rank>\d{1,9}) with PID (?P<pid>\d{1,9}) on node (?P<host>\S+) exited on signal (?P<sig>\d{1,9})")),
-    ("MPI", Lazy(r"application called MPI_Abort\([^)]*?, ?(?P<code>\d{1,9})\) - process (?P<rank>\d{1,9})")),
-    ("MPI", Lazy(r"Abort\((?P<code>\d{1,9})\) on node \d+ \(rank (?P<rank>\d{1,9}) in comm \d+\)")),
-    ("MPI", Lazy(r"MPI_ABORT was invoked on rank (?P<rank>\d{1,9}) in communicator \S+(?: with errorcode (?P<code>\d{1,9}))?")),
-    ("the launcher", Lazy(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,9})")),
-    ("the launcher", Lazy(r"Kill(?:ed|ing) subprocess (?P<pid>\d{1,9}).*(?:return ?code|exit ?code)[ =:]+(?P<code>-?\d{1,9})")),
-    ("DeepSpeed", Lazy(r"\[launch\.py.*exits with return code = (?P<code>-?\d{1,9})|exits with return code = (?P<code2>-?\d{1,9})")),
-    ("torch.multiprocessing", Lazy(r"[Pp]rocess (?P<rank>\d{1,9}) (?:terminated with|exited (?:on|with)) (?:signal (?P<name>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}))")),
-    ("the launcher", Lazy(r"CalledProcessError: Command .* returned non-zero exit status (?P<code>\d{1,9})")),
-    ("the launcher", Lazy(r"CalledProcessError: Command .* died with <Signals\.(?P<name>SIG[A-Z0-9]+)")),
-    ("LSF", Lazy(r"^Exited with (?:exit code (?P<code>\d{1,9})|signal termination: (?P<sig>\d{1,3}))")),
-    ("PBS", Lazy(r"\b[Ee]xit_status ?= ?(?P<code>-?\d{1,9})")),
-    ("Ray", Lazy(r"Worker exits with an exit code (?P<code>[1-9]\d{0,8})|Job entrypoint command failed with exit code (?P<code2>\d{1,9})")),
-    ("", Lazy(r"Process finished with exit code (?P<code>\d{1,9})")),
-    ("the launcher", Lazy(r"command terminated with (?:non-zero )?exit (?:code|status):? (?P<code>\d{1,9})")),
-    ("Kubernetes", Lazy(r"\"?[eE]xit ?[cC]ode\"?: +(?P<code>[1-9]\d{0,8})|\"exitCode\":\s*(?P<code2>[1-9]\d{0,8})")),
-    ("", Lazy(r"Signal (?P<sig>\d{1,9}) \(SIG[A-Z]+\) received by PID (?P<pid>\d{1,9})")),
-    ("", Lazy(r"(?:died with|killed by|terminated by|received|caught|on) (?:signal:? )?<?Signals?\.?(?P<name>SIG[A-Z]+)")),
-    ("", Lazy(r"\*\*\* Process received signal \*\*\*|Signal: [\w /]+ \((?P<sig>\d{1,9})\)")),
-    ("Slurm", Lazy(r"ExitCode[=:](?P<code>\d{1,9}):(?P<sig>\d{1,9})|\|(?:FAILED|NODE_FAIL|OUT_OF_MEMORY|TIMEOUT|CANCELLED[^|]*)\|(?P<code2>\d{1,3}):(?P<sig2>\d{1,3})\b")),
-]
-# fmt: on
-_SHELL = Lazy(rf"^(?:\S+: line \d+:\s+)?(?:\d+ )?(?P<word>{_WORD})(?: \(core dumped\))?(?:\s{{2,}}\S.*)?$")
 _TAIL = Lazy(r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(?P<code>\d{1,9})\]?\.?$", re.IGNORECASE)
 
 
@@ -182,8 +149,8 @@ def notes(lines: Sequence[Line]) -> list[ExitNote]:
         if found and found[-1].root and (match := _BOX_FILE.match(text)):
             found[-1] = found[-1]._replace(error_file=match["file"])
             continue
-        if match := _SHELL.match(text):
-            found.append(ExitNote(line, line.rank, signal=_WORDS[match["word"]], shell=True))
+        if match := _shell(text):
+            found.append(ExitNote(line, line.rank, signal=number_of(match["word"]), shell=True))
             continue
         if match := _TAIL.match(text):
             found.append(_note(line, int(match["code"]), rank=line.rank, shell=True))
@@ -192,9 +159,9 @@ def notes(lines: Sequence[Line]) -> list[ExitNote]:
             if note := _from(match.groupdict(), line):
                 found.append(note)
             continue
-        if not any(word in text for word in _CLUES):
+        if not any(word in text for word in ATOMS):
             continue
-        for by, sentence in _SENTENCES:
+        for by, sentence in SENTENCES:
             if match := sentence.search(text):
                 if note := _from(match.groupdict(), line):
                     found.append(note._replace(by=by))
@@ -202,14 +169,6 @@ def notes(lines: Sequence[Line]) -> list[ExitNote]:
     return found
 
 
-#: Words that are quick to search. Every line that a pattern of `_SENTENCES` matches has at least one of them.
-_CLUES = (
-    "exitcode", "srun: ", "rank ", "bort(", "ABORT", "terminated", "subprocess", "return code", "returncode",
-    "xit code",
-    "xit Code", "xit status", "xitCode", "xit_status", "ignal", "xited ", "|FAILED", "|NODE_FAIL", "|OUT_OF",
-    "|TIMEOUT",
-    "|CANCEL",
-)  # fmt: skip
 #: The words with which lines of a summary begin.
 _PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "Exit code", "Errorcode")
 
@@ -237,12 +196,19 @@ def telling(found: Sequence[EndNote]) -> EndNote | None:
 _SIGTERM = 15
 
 
+def _shell(text: str) -> re.Match[str] | None:
+    """Match the line of a shell whose child a signal ended."""
+    if text.isascii() and not any(word in text for word in SHELL_WORDS):
+        return None
+    return next((match for pattern in SHELL if (match := pattern.match(text))), None)
+
+
 def _from(groups: dict[str, str | None], line: Line) -> ExitNote | None:
     rank = int(text) if (text := groups.get("rank")) else line.rank
     pid = int(text) if (text := groups.get("pid")) else None
     host = groups.get("host") or ""
     if word := groups.get("word"):
-        return ExitNote(line, rank, signal=_WORDS[word], host=host, pid=pid)
+        return ExitNote(line, rank, signal=number_of(word), host=host, pid=pid)
     if name := groups.get("name"):
         return ExitNote(line, rank, signal=number_of(name), host=host, pid=pid)
     if (sig := groups.get("sig") or groups.get("sig2")) and int(sig):
@@ -250,17 +216,6 @@ def _from(groups: dict[str, str | None], line: Line) -> ExitNote | None:
     if code := groups.get("code") or groups.get("code2"):
         return _note(line, int(code), rank=rank, host=host, pid=pid)
     return None
-
-
-def number_of(name: str) -> int | None:
-    """Return the number of a signal: 9 for `SIGKILL`, `KILL` or `9`; None if the name is no signal."""
-    name = name.strip().upper()
-    if name.isdigit():
-        return int(name)
-    try:
-        return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
-    except KeyError:
-        return None
 
 
 def _note(
