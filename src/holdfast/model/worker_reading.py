@@ -121,6 +121,25 @@ class EndNote(Noun, frozen=True, kw_only=True):
     error_file: str = ""
 
 
+class EndKind(enum.StrEnum):
+    """How a log ends, if it ends well."""
+
+    SUCCESS = "success"
+    #: A server was asked to stop, and stopped in order.
+    SHUT_DOWN = "shut_down"
+
+
+class OrderlyEnd(Noun, frozen=True, kw_only=True):
+    """The statement with which a log ends well."""
+
+    line: QuotedLine
+    kind: EndKind = EndKind.SUCCESS
+    #: The program that states it, such as `Slurm`; empty: the program itself.
+    by: str = ""
+    #: Whether the statement is about the whole job, and not about one process.
+    whole: bool = False
+
+
 class LinePlace(Noun, frozen=True, order=True):
     """The place of a line in a worker's logs. Places sort in the order of reading."""
 
@@ -232,5 +251,7 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     #: Whether the worker's last lines say that another rank is lost or did not answer in time.
     of_peers: bool = False
     meeting: FailedRendezvous | None = None
+    #: The statement with which the logs end well; None: they end in another way, or in the middle.
+    orderly: OrderlyEnd | None = None
     #: The error of holdfast itself while it read the logs; empty: there was none.
     bug: str = ""

@@ -166,9 +166,11 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Diagnosis:
     lines = sum(reading.said.lines for reading in readings)
     told = [note for reading in readings for note in reading.said.notes]
     diagnosis = Diagnosis(Phrase.UNEXPLAINED, row, None, confidence=0.0)
-    diagnosis.reason = (
-        f"nothing in {lines} {'line' if lines == 1 else 'lines'} says why" if lines else "there is no log to read"
-    )
+    counted = f"{lines} {'line' if lines == 1 else 'lines'}"
+    failed = told or any(reading.worker.exit is not None for reading in readings)
+    diagnosis.reason = f"nothing in {counted} says why" if failed else f"no failure found in {counted}"
+    if not lines:
+        diagnosis.reason = "there is no log to read"
     if last := telling(told):
         told_by_launcher(diagnosis, last)
         diagnosis.evidence.append(_line(last.line))

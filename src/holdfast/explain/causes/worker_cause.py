@@ -29,6 +29,7 @@ from holdfast.explain.causes.common_failure import (
 )
 from holdfast.explain.causes.diagnosis import Diagnosis, culprit_of, quoted_line, who_of
 from holdfast.explain.causes.exits_from_logs import HARD, with_notes
+from holdfast.explain.causes.orderly_cause import ended_in_order, in_order
 from holdfast.explain.logs.clue_ranking import gave_up_on_a_peer, key, wording_of
 from holdfast.explain.logs.launcher_notes import first_failure, telling
 from holdfast.explain.logs.log_reader import Reading, read_worker_logs
@@ -135,6 +136,9 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
         diagnosis = bare_status(readings[0], ended, matcher)
         diagnosis.original = _original_of(ended)
         return diagnosis
+    ended_well = ended is None or ended.ok
+    if ended_well and (orderly := in_order(readings, min((cause for cause, _ in causes), key=key, default=None))):
+        return ended_in_order(orderly, matcher)
     if not causes:
         diagnosis = _of_root(root, matcher) if root is not None and ended is None else None
         diagnosis = diagnosis or unexplained(readings, matcher)

@@ -21,6 +21,8 @@ from holdfast.explain.logs.clue_ranking import (
     weight_of_exception,
     weight_of_line,
 )
+from holdfast.explain.logs.job_flow import JobFlow
+from holdfast.explain.logs.line_roles import may_cause, role_of
 from holdfast.explain.logs.log_lines import Line
 from holdfast.explain.logs.peer_errors import speaks_of_peers
 from holdfast.explain.logs.raw_log_lines import is_bar
@@ -114,26 +116,33 @@ class StreamReader:
         self._text = text
         self._matcher = text.matcher
         self._stream = stream
-        self._own = own
+        self.own = own
         self._number = {id(line): index for index, line in enumerate(own)}
         self._chains = chains(own)
         self._blocks = self._blocks_of_chains()
         self._hits = [self._hits_in(line, index) for index, line in enumerate(own)]
+        #: For each line: whether it shows the program at work, and whether it is another plain line of a logger.
+        self.working = [_is_progress(line, hits) for line, hits in zip(own, self._hits, strict=True)]
+        self.ordinary = [
+            not works and line.level in ("D", "I") and not hits and not _TROUBLE.search(line.text)
+            for line, hits, works in zip(own, self._hits, self.working, strict=True)
+        ]
         #: For each line: whether the writer continued its work after it.
-        self.gone_on = _going_on(own, self._hits)
-        self._gone_far = _going_on(own, self._hits, _WENT_FAR)
+        self.gone_on = _going_on(self.working, self.ordinary)
+        self._gone_far = _going_on(self.working, self.ordinary, _WENT_FAR)
         self._times = _Times(own)
         #: Index of a line → the chain of exceptions and the exception to which the line belongs.
         self._covered: dict[int, tuple[Chain, Raised]] = {}
 
-    def read(self) -> None:
+    def read(self, flow: JobFlow) -> None:
+        self._flow = flow
         for chain in self._chains:
             for raised in chain.raised:
                 self._cover(chain, raised)
         for chain in self._chains:
             if not chain.ignored:
                 self._read_chain(chain)
-        for index in range(len(self._own)):
+        for index in range(len(self.own)):
             self._read_line(index)
 
     def _blocks_of_chains(self) -> dict[int, NeighbourLines]:
@@ -141,7 +150,7 @@ class StreamReader:
         blocks: dict[int, NeighbourLines] = {}
         for chain in self._chains:
             span = range(chain.first, chain.last + 1)
-            blocks.update(dict.fromkeys(span, NeighbourLines([self._own[index].raw for index in span], self._matcher)))
+            blocks.update(dict.fromkeys(span, NeighbourLines([self.own[index].raw for index in span], self._matcher)))
         return blocks
 
     def _hits_in(self, line: Line, index: int) -> list[Hit]:
@@ -189,13 +198,14 @@ class StreamReader:
         picked = of_chain(chain, self._number, self._hits)
         if picked is not None:
             raised, index, hit = picked
-            clue = self._clue(weight_of_exception(hit, self._own[index]), hit.row, index, hit, raised)
+            clue = self._clue(weight_of_exception(hit, self.own[index]), hit.row, index, hit, raised)
         elif is_wrapper(chain.outer) or from_launcher(chain):
             return
         else:
             clue = self._of_no_row(original(chain))
         clue = replace(clue, doubtful=self.gone_on[chain.last])
         lived_on = self._text.past or (self.gone_on[chain.last] and self._times.gone_on(chain))
+        lived_on = lived_on or self._flow.in_earlier_run(chain.outer.line)
         (self.weaker if lived_on else self.clues).append(clue)
 
     def _of_no_row(self, raised: Raised) -> Clue:
@@ -209,7 +219,7 @@ class StreamReader:
         return self._clue(weight, row, index, own_words, raised)
 
     def _read_line(self, index: int) -> None:
-        line, hits = self._own[index], self._hits[index]
+        line, hits = self.own[index], self._hits[index]
         if not hits:
             return
         if (covered := self._covered.get(index)) is not None:
@@ -225,14 +235,27 @@ class StreamReader:
             if best.row.phrase in FATAL and best.wording.strength is Strength.FIRST_HAND
             else self.gone_on
         )
+        fatal = went is self._gone_far
         weight = weight_of_line(best, line, went[index], self._text.past)
+        if weight not in (None, Weight.EVENT) and not fatal and self._survived(best, line):
+            weight = None
         if weight is None:
             self.weaker.append(self._clue(Weight.WARNED, best.row, index, best))
         else:
             self.clues.append(self._clue(weight, best.row, index, best))
 
+    def _survived(self, hit: Hit, line: Line) -> bool:
+        """Return whether the line is no cause, because of its role in the log or because the job went on after it."""
+        flow = self._flow
+        role = role_of(hit.text, hit.start, line.level)
+        if flow.in_earlier_run(line) or flow.is_standing(line) or not may_cause(role, followed=flow.followed(line)):
+            return True
+        # Ranks wait for each other, so some go on for a while after one has failed. Other processes do not.
+        enough = _WENT_ON * _WENT_FAR if line.rank is not None or not line.stream else _WENT_ON_ORDINARY
+        return flow.progress_after(line) >= enough
+
     def _clue(self, weight: Weight, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None = None) -> Clue:
-        line = self._own[index]
+        line = self.own[index]
         return Clue(
             weight=weight,
             phrase=row.phrase,
@@ -274,7 +297,7 @@ class StreamReader:
         """
         found: dict[str, str] = {}
         if row.fields:
-            around = self._own[max(0, index - _CONTEXT_LINES) : index + _CONTEXT_LINES + 1]
+            around = self.own[max(0, index - _CONTEXT_LINES) : index + _CONTEXT_LINES + 1]
             texts = [line.text for line in (around if raised is None else [*raised.lines, *around])]
             for pattern in row.fields:
                 for name, value in self._matcher.fields(pattern, texts).items():
@@ -322,21 +345,17 @@ def _is_progress(line: Line, hits: list[Hit]) -> bool:
     return not hits and bool(_PROGRESS.search(text) or is_bar(text)) and not _TROUBLE.search(text)
 
 
-def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) -> list[bool]:
-    """Return for each line of the writer (`own`) whether the writer continued its work afterwards. `hits`: each line's
-    catalogue matches.
+def _going_on(working: Sequence[bool], ordinary: Sequence[bool], times: int = 1) -> list[bool]:
+    """Return for each line of a writer whether the writer continued its work afterwards.
 
     `times`: factor on the number of lines that prove this.
     """
-    went = [False] * len(own)
-    progress = ordinary = 0
-    for index in range(len(own) - 1, -1, -1):
-        went[index] = progress >= _WENT_ON * times or ordinary >= _WENT_ON_ORDINARY * times
-        line = own[index]
-        if _is_progress(line, hits[index]):
-            progress += 1
-        elif line.level in ("D", "I") and not hits[index] and not _TROUBLE.search(line.text):
-            ordinary += 1
+    went = [False] * len(working)
+    progress = plain = 0
+    for index in range(len(working) - 1, -1, -1):
+        went[index] = progress >= _WENT_ON * times or plain >= _WENT_ON_ORDINARY * times
+        progress += working[index]
+        plain += ordinary[index]
     return went
 
 

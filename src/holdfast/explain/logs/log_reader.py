@@ -14,10 +14,13 @@ from msgspec.structs import replace
 
 from holdfast.explain.logs import log_lines as _lines
 from holdfast.explain.logs.clue_ranking import gave_up_on_a_peer, key
+from holdfast.explain.logs.job_flow import JobFlow
 from holdfast.explain.logs.last_lines import crashed_at, last_line, last_raised, thrown
 from holdfast.explain.logs.launcher_notes import ExitNote, notes
 from holdfast.explain.logs.line_reader import StreamReader, Text, quote
+from holdfast.explain.logs.line_roles import may_cause, role_of
 from holdfast.explain.logs.log_lines import Line
+from holdfast.explain.logs.orderly_ends import orderly_end
 from holdfast.explain.logs.peer_errors import blamed_ranks, first_hand, last_exception, speaks_of_peers
 from holdfast.explain.logs.rendezvous_lines import meeting_words
 from holdfast.explain.logs.row_matcher import Matcher
@@ -26,7 +29,7 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import Evidence
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, EndNote, OwnMatch, QuotedLine, Weight, WorkerReading
+from holdfast.model.worker_reading import Clue, EndNote, OrderlyEnd, OwnMatch, QuotedLine, Weight, WorkerReading
 from holdfast.untrusted import Malformed, json_leniently
 
 #: A line that blames another rank only counts if it is among this many last lines.
@@ -98,6 +101,7 @@ class _WorkerLogReader:
         self._matcher = matcher
         self._rank = worker.rank if worker.exit is not None else None
         self._texts = 0
+        self._orderly: OrderlyEnd | None = None
 
     def read(self) -> None:
         worker, ended = self._worker, self._worker.exit
@@ -120,11 +124,8 @@ class _WorkerLogReader:
             number = excerpt.cutting_lines[index] if index < len(excerpt.cutting_lines) else 1
             old = _lines.parse(cutting, number, origin)
             self._read_lines(old, excerpt.source, past=index < excerpt.settled)
-            if index >= excerpt.settled:
-                self._notes.extend(notes(old))
         parsed = _lines.parse(excerpt.text, excerpt.first_line, origin)
         self._lines.extend(parsed)
-        self._notes.extend(notes(parsed))
         self._gone_on.extend(self._read_lines(parsed, excerpt.source, past=False))
         self._texts += 1
 
@@ -133,14 +134,17 @@ class _WorkerLogReader:
         its work after it. `past`: the program showed progress after all these lines.
         """
         text = Text(parsed, self._matcher, source, self._texts, self._rank, past=past)
-        went: dict[int, bool] = {}
-        for stream, own in _lines.streams(parsed):
-            reader = StreamReader(text, stream, own)
-            reader.read()
+        readers = [StreamReader(text, stream, own) for stream, own in _lines.streams(parsed)]
+        working = _in_order(parsed, [(each.own, each.working) for each in readers])
+        flow = JobFlow(parsed, working, _in_order(parsed, [(each.own, each.ordinary) for each in readers]))
+        for reader in readers:
+            reader.read(flow)
             self._clues += reader.clues
             self._weaker += reader.weaker
-            went.update((id(line), gone) for line, gone in zip(own, reader.gone_on, strict=True))
-        return [went.get(id(line), False) for line in parsed]
+        if not past:
+            self._orderly = orderly_end(parsed, working) or self._orderly
+            self._notes += (note for note in notes(parsed) if _is_told(note, flow))
+        return _in_order(parsed, [(each.own, each.gone_on) for each in readers])
 
     def finish(self) -> WorkerReading:
         """Return the reading of the worker's logs, with its clues sorted, strongest first."""
@@ -164,6 +168,7 @@ class _WorkerLogReader:
             grown=growth([line.text for line in self._lines[-LINES:]]),
             crashed_in=crashed_at(self._lines),
             uncaught=thrown(self._lines),
+            orderly=self._orderly,
         )
 
     def _with_growth(self, clue: Clue) -> Clue:
@@ -218,6 +223,17 @@ def _words_of_error_file(text: str) -> str:
         return str(message)
     except (Malformed, KeyError, TypeError, AttributeError):
         return text
+
+
+def _is_told(note: ExitNote, flow: JobFlow) -> bool:
+    """Return whether the line states the end of a process of the last run, and no plan or advice."""
+    return may_cause(role_of(note.line.text), followed=False) and not flow.in_earlier_run(note.line)
+
+
+def _in_order(parsed: Sequence[Line], told: Sequence[tuple[Sequence[Line], Sequence[bool]]]) -> list[bool]:
+    """Return what is known of each writer's lines, in the order of the log."""
+    known = {id(line): value for own, values in told for line, value in zip(own, values, strict=True)}
+    return [known.get(id(line), False) for line in parsed]
 
 
 _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first observed|exits with return code")

@@ -31,6 +31,9 @@ class Hit(NamedTuple):
     span: int = 0
     #: Whether the matching pattern is from a user's file. Such a pattern takes precedence over built-in patterns.
     chosen: bool = False
+    #: The text that was matched, and where the match begins in it.
+    text: str = ""
+    start: int = 0
 
 
 def refused(pattern: str) -> str:
@@ -68,7 +71,7 @@ class Matcher:
             if match := self.compiled(wording.pattern).search(text):
                 groups = {name: value for name, value in match.groupdict().items() if value is not None}
                 span = match.end() - match.start()
-                hits.append(Hit(row, wording, groups, span, wording.id in self.catalogue.first))
+                hits.append(Hit(row, wording, groups, span, wording.id in self.catalogue.first, text, match.start()))
             elif known is None and self._is_blind(wording.pattern):
                 continue
             left.append(index)

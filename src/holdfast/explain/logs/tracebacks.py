@@ -26,7 +26,7 @@ _EXCEPTION_NAME = Lazy(
 _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
 _THREAD = Lazy(r"^\s*Exception in thread ")
-_GOES_ON = Lazy(r"(?i)^\W{0,4}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
+_GOES_ON = Lazy(r"(?i)^\W{0,8}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
 #: Lines of launchers, shells and experiment trackers. Such lines may follow an exception, but are no part of its
 #: message.
 _SOMEBODY_ELSE = Lazy(
