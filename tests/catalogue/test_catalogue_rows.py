@@ -8,8 +8,9 @@ import re
 import pytest
 import re2
 
-from holdfast.catalogue.exit_rows import ExitRow, read_rows
+from holdfast.catalogue.exit_rows import ExitRow, circles, read_rows
 from holdfast.explain import explain
+from holdfast.explain.row_lint import lint
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from places import DATA, ROOT
 
@@ -31,12 +32,12 @@ CONTRACT_PHRASES = {
         "KilledByDiskCleaner", "AcceleratorArchUnsupported", "AcceleratorApplicationFault", "HungWorker",
         "ResourcesInsufficient", "TimeLimitReached", "NativeCrash",
         "DownloadNotFound", "DownloadRefused", "CredentialsMissing", "GitRefNotFound", "DownloadTooLarge",
-        "ArchiveUnsafe", "PlaceTaken",
+        "ArchiveUnsafe", "PlaceTaken", "DeviceProgramFailed", "TestFailed",
     ],
     "platform": [
         "ThreadLimit", "AcceleratorNotAvailable", "DriverTooOld", "NvmlError", "PeerLost", "AddressInUse",
         "ImagePullFailed", "GangStartTimeout", "OwnerLost", "Evicted", "Preempted", "SchedulerError",
-        "Resized",
+        "Resized", "DeviceBusy",
     ],
     "external": [
         "HubRateLimited", "HubUnavailable", "DownloadFailed", "ObjectStoreThrottled", "DownloadCorrupt",
@@ -75,6 +76,7 @@ OWN_CODES = {
 #: No line of a log tells of these: holdfast sees the end of each process itself.
 SEEN_BY_HOLDFAST = {"Succeeded", "HookFailed", "DaemonFailed"}
 TRANSIENT = {
+    "DeviceBusy",
     "HubRateLimited", "HubUnavailable", "HubUnreachable", "ObjectStoreUnreachable", "DnsFailed", "PeerLost",
     "ObjectStoreThrottled", "DownloadCorrupt", "DownloadTimedOut", "DownloadUnreachable",
     "AddressInUse", "RendezvousTimeout", "RendezvousFailed", "NetworkLost", "Preempted", "SchedulerError",
@@ -253,3 +255,33 @@ def test_those_who_waited_come_after_the_link_that_failed() -> None:
     lost = "[rank1]: RuntimeError: NET/IB : Got completion from peer 10.0.0.9<5111> with error 12, opcode 0, len 0\n"
     waited = "[rank0]:[E614 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL\n"
     assert phrase_of_line(waited + lost) == phrase_of_line(lost + waited) == "NetworkLost"
+
+
+def test_the_order_of_classes_has_no_circle_and_names_known_classes() -> None:
+    assert circles(CATALOGUE) == []
+    known = {row.phrase for row in CATALOGUE}
+    assert {other for row in CATALOGUE for other in (*row.explains, *row.implies, *row.quotes)} <= known
+
+
+@pytest.mark.parametrize(
+    ("phrase", "generic", "specific"),
+    [
+        ("Preempted", "The actor died because its node has died. Node Id: a", "the actor's node was preempted"),
+        ("TestFailed", "AssertionError: False is not true", "FAILED (failures=1)"),
+        ("DiskFull", "OSError: [Errno 5] Input/output error: '/x'", "OSError: [Errno 28] No space left on device"),
+        ("HostOutOfMemoryKilled", "run.sh: line 3: 8 Killed", "Memory cgroup out of memory: Killed process 8 (fit)"),
+    ],
+)  # fmt: skip
+def test_the_specific_class_counts_in_either_order(phrase: str, generic: str, specific: str) -> None:
+    assert phrase_of_line(f"{generic}\n{specific}\n") == phrase
+    assert phrase_of_line(f"{specific}\n{generic}\n") == phrase
+
+
+def test_a_circle_in_a_users_rows_is_found_by_lint() -> None:
+    rows = """
+- {phrase: LicenceGone, code: 240, blame: workload, rerun: never, what: x, solution: y, explains: [PeerLost]}
+- {phrase: PeerLost, code: 190, blame: platform, rerun: later, what: x, solution: y, implies: [LicenceGone, NoSuch]}
+"""
+    found = {problem.rule: problem.message for problem in lint(rows, "rows.yaml")}
+    assert {"LicenceGone", "PeerLost"} <= set(found["circle"].partition(":")[0].split(" comes before "))
+    assert "NoSuch" in found["unknown-class"]

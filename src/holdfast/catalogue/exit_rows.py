@@ -31,6 +31,11 @@ unknown: `{asked?an unknown amount}`.
 block of its exception, and 10 lines before and after it): `fields: ['GPU (?P<gpu>\\d+) has a total capacity of
 (?P<total>[\\d.]+ \\w+)']`.
 
+**explains**, **implies**, **quotes** (optional, on a row): lists of other phrases, which together are a partial order
+without a circle. Where one log states several classes, the specific one counts: a class comes before those that it
+`explains` (it brings them about) and `implies` (it is a narrower kind of them), and behind those that it `quotes` (its
+lines only repeat theirs).
+
 **strength** of a wording:
 - `first_hand` (default): gives the cause. In a chain of exceptions the innermost first-hand one is the cause.
 - `hint`: a general text (`Connection refused`, `Permission denied` without a path …) that counts only if there is no
@@ -79,7 +84,7 @@ from holdfast.safe_files import read_file
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, yaml_value
 
 #: Version of the stored rows' format. It is part of the cache's key, and is increased when the rows' meaning changes.
-FORMAT = 6
+FORMAT = 7
 
 
 class Strength(enum.StrEnum):
@@ -133,6 +138,12 @@ class ExitRow(Noun, frozen=True, kw_only=True):
     reason: str = ""
     solution: str = ""
     fields: tuple[str, ...] = ()
+    #: Failure classes that this one brings about.
+    explains: tuple[str, ...] = ()
+    #: Broader failure classes of which this one is a narrower kind.
+    implies: tuple[str, ...] = ()
+    #: Failure classes whose statements this one's only repeat.
+    quotes: tuple[str, ...] = ()
     wordings: tuple[Wording, ...] = ()
 
 
@@ -166,6 +177,25 @@ class Catalogue:
         """Return whether this catalogue, or the built-in one, has the failure class."""
         return bool(phrase) and (phrase in self.by_phrase or phrase in load().by_phrase)
 
+    def comes_before(self, phrase: str, other: str) -> bool:
+        """Return whether the class `phrase` counts if a log states it and the class `other`."""
+        return other in self._followers.get(phrase, ())
+
+    @functools.cached_property
+    def _followers(self) -> dict[str, frozenset[str]]:
+        """Each failure class → all classes that it comes before."""
+        direct = followers(self.rows)
+        found: dict[str, frozenset[str]] = {}
+        for phrase in direct:
+            reached: set[str] = set()
+            left = list(direct[phrase])
+            while left:
+                if (each := left.pop()) not in reached:
+                    reached.add(each)
+                    left += direct.get(each, ())
+            found[phrase] = frozenset(reached - {phrase})
+        return found
+
     def row(self, phrase: str) -> ExitRow:
         """Return the row of a failure class. If this catalogue lacks it, return the built-in row."""
         if row := self.by_phrase.get(phrase) or load().by_phrase.get(phrase):
@@ -194,6 +224,37 @@ class Catalogue:
                 own = msgspec.structs.replace(own, wordings=own.wordings + old.wordings)
             front.append(own)
         return Catalogue((*front, *mine.values()), source, first=first | self.first, further=further)
+
+
+def followers(rows: Iterable[ExitRow]) -> dict[str, set[str]]:
+    """Return each failure class → the classes before which its row, or theirs, places it."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row.phrase, set()).update((*row.explains, *row.implies))
+        for quoted in row.quotes:
+            found.setdefault(quoted, set()).add(row.phrase)
+    return found
+
+
+def circles(rows: Iterable[ExitRow]) -> list[tuple[str, ...]]:
+    """Return the circles in the order of failure classes, each as the classes on it; [] if the order has none."""
+    direct = followers(rows)
+    found: list[tuple[str, ...]] = []
+    over: set[str] = set()
+
+    def visit(phrase: str, way: tuple[str, ...]) -> None:
+        if phrase in way:
+            found.append(way[way.index(phrase) :])
+            return
+        if phrase in over:
+            return
+        for other in sorted(direct.get(phrase, ())):
+            visit(other, (*way, phrase))
+        over.add(phrase)
+
+    for phrase in sorted(direct):
+        visit(phrase, ())
+    return found
 
 
 def rows_dir() -> Path:

@@ -12,7 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.explain import openpai_rows
-from holdfast.explain.causes import lost_node_cause, memory_kill_cause, requested_stops, system_cause, worker_cause
+from holdfast.explain.causes import (
+    lost_node_cause,
+    memory_kill_cause,
+    orderly_cause,
+    requested_stops,
+    system_cause,
+    worker_cause,
+)
 from holdfast.explain.causes.attribution import Attribution, EvidenceStrength, Suspect, after_stop, fell_first
 from holdfast.explain.causes.device_fault_cause import explaining
 from holdfast.explain.causes.diagnosis import Diagnosis
@@ -193,7 +200,8 @@ def all_finished_after_all(case: ExplanationCase) -> Diagnosis | None:
 
 def only_logs(case: ExplanationCase) -> Diagnosis | None:
     """Only logs are known: the strongest cause in all of them counts. Without any cause the report is `Unexplained`."""
-    return worker_cause.of_logs(case.readings, case.evidence, case.matcher)
+    found = worker_cause.of_logs(case.readings, case.evidence, case.matcher)
+    return orderly_cause.as_reported(found, case.readings, case.matcher)
 
 
 #: The rules in order of precedence. The last rule always answers.

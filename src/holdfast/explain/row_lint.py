@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.catalogue.exit_codes import misfits
-from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Strength, Wording, load
+from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Strength, Wording, circles, load
 from holdfast.explain import explain, openpai_rows
 from holdfast.explain.logs.row_matcher import Matcher, refused
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
@@ -31,7 +31,7 @@ class RowProblem(Noun, frozen=True, kw_only=True):
     grade: Grade
     #: The name of the check: bad-file, bad-row, bad-code, empty-solution, bad-regex, matches-nothing,
     #: matches-everything, shadowed, duplicate-phrase, duplicate-id, missing-sample, sample-differs, unknown-key,
-    #: advice-alone, unknown-field
+    #: advice-alone, unknown-field, unknown-class, circle
     rule: str
     #: The place of the mistake: the failure class of the row, and the id of the pattern.
     where: str
@@ -139,6 +139,7 @@ def lint(text: str | bytes, name: str) -> list[RowProblem]:
             problems += _lint_own(raw, where, rows)
     problems += _duplicate_ids(rows)
     problems += _shadowed_pai(specs)
+    problems += _misordered(rows)
     problems += _shadowed(rows)
     return problems
 
@@ -270,6 +271,18 @@ def _duplicate_ids(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
             if wording.id in seen:
                 yield _error("duplicate-id", f"{row.phrase}, wording {wording.id}", f"the id is {seen[wording.id]}'s")
             seen.setdefault(wording.id, row.phrase)
+
+
+def _misordered(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
+    """Yield a problem for each unknown class in the order of classes, and for each circle in it."""
+    catalogue = load().merged(rows, "lint")
+    for row in rows:
+        for other in (*row.explains, *row.implies, *row.quotes):
+            if other not in catalogue.by_phrase:
+                yield _warning("unknown-class", row.phrase, f"{other}: no row has this phrase")
+    for circle in circles(catalogue.rows):
+        message = " comes before ".join((*circle, circle[0]))
+        yield _error("circle", circle[0], f"{message}: drop one of these from explains, implies or quotes")
 
 
 def _shadowed_pai(specs: Sequence[tuple[str, openpai_rows.PaiRow]]) -> Iterable[RowProblem]:

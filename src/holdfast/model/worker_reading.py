@@ -253,5 +253,7 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     meeting: FailedRendezvous | None = None
     #: The statement with which the logs end well; None: they end in another way, or in the middle.
     orderly: OrderlyEnd | None = None
+    #: The line with which `holdfast run` ended its report, if the log holds one, and the class in it.
+    verdict: tuple[str, QuotedLine] | None = None
     #: The error of holdfast itself while it read the logs; empty: there was none.
     bug: str = ""

@@ -74,3 +74,32 @@ def test_a_server_that_was_asked_to_stop_was_stopped(text: str) -> None:
 
 def test_another_server_that_has_shut_down_is_no_orderly_end() -> None:
     assert of_one_log("lost it: did the remote server has shutdown?").phrase == "Unexplained"
+
+
+DUMP = """step 10 loss 2.0
+Fatal Python error: Aborted
+
+Thread 0x00007f12 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+Current thread 0x00007f13 (most recent call first):
+  File "{file}", line 331 in {where}
+  File "/w/fit.py", line 8 in main
+"""
+
+
+def test_a_process_that_was_aborted_while_it_waited_hung() -> None:
+    report = of_one_log(DUMP.format(file="/usr/lib/python3.11/threading.py", where="wait"))
+    assert (report.phrase, report.rerun) == ("HungWorker", "unknown")
+    assert "wait" in report.reason
+    assert of_one_log(DUMP.format(file="/w/native.py", where="parse")).phrase == "NativeCrash"
+
+
+def test_what_holdfast_reported_in_a_log_is_believed() -> None:
+    dump = DUMP.format(file="/w/native.py", where="parse")
+    told = "holdfast: job 7 (fit) FAILED: HungWorker (exit code 248) after 1 attempt, 5 min"
+    report = of_one_log(f"{dump}{told}\n")
+    assert (report.phrase, report.code) == ("HungWorker", 248)
+    assert report.because.line is not None
+    assert report.because.line.text == told
+    assert of_one_log(f"{STEPS}holdfast: job 7 (fit) SUCCEEDED after 1 attempt, 5 min\n").phrase == "Succeeded"
+    assert of_one_log(f"{dump}{told.replace('HungWorker', 'NoSuchClass')}").phrase == "NativeCrash"

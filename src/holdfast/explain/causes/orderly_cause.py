@@ -1,4 +1,4 @@
-"""Explains logs that end well: the job succeeded, or a server stopped in order because it was asked to."""
+"""Explains logs that say themselves how the job ended: well, because it was asked to stop, or as holdfast reported."""
 
 from __future__ import annotations
 
@@ -58,4 +58,22 @@ def ended_in_order(end: OrderlyEnd, matcher: Matcher) -> Diagnosis:
         Phrase.SUCCEEDED, row, None, code=0, blame=Blame.UNKNOWN, rerun=Rerun.NEVER, reason=reason,
         solution="Nothing to do.", original=Original(), line=quoted_line(end.line), evidence=seen,
         confidence=0.9 if end.whole else 0.7,
+    )  # fmt: skip
+
+
+def as_reported(found: Diagnosis, readings: Sequence[Reading], matcher: Matcher) -> Diagnosis:
+    """Return the diagnosis that `holdfast run` printed into the log, if it differs from what the log's lines show.
+
+    The run has seen more than its log shows, such as a hang.
+    """
+    told = next((reading.said.verdict for reading in readings if reading.said.verdict is not None), None)
+    if told is None or told[0] == found.phrase or not matcher.catalogue.knows(told[0]):
+        return found
+    phrase, line = told
+    seen = Evidence(kind=EvidenceKind.LOG, text=line.raw, source=f"{line.source}:{line.number}")
+    success = phrase == Phrase.SUCCEEDED
+    return Diagnosis(
+        phrase, matcher.catalogue.row(phrase), None if success else Trigger.LOG, code=0 if success else None,
+        reason=f"holdfast reported it in this log: {sentences.one_line(line.text, 200)}",
+        line=quoted_line(line), evidence=[seen], original=found.original, rank=found.rank, confidence=0.95,
     )  # fmt: skip

@@ -30,7 +30,7 @@ from holdfast.explain.causes.common_failure import (
 from holdfast.explain.causes.diagnosis import Diagnosis, culprit_of, quoted_line, who_of
 from holdfast.explain.causes.exits_from_logs import HARD, with_notes
 from holdfast.explain.causes.orderly_cause import ended_in_order, in_order
-from holdfast.explain.logs.clue_ranking import gave_up_on_a_peer, key, wording_of
+from holdfast.explain.logs.clue_ranking import gave_up_on_a_peer, key, specific_first, wording_of
 from holdfast.explain.logs.launcher_notes import first_failure, telling
 from holdfast.explain.logs.log_reader import Reading, read_worker_logs
 from holdfast.explain.logs.row_matcher import Matcher
@@ -146,14 +146,14 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
             diagnosis.original = _original_of(ended)
             diagnosis.reason += f"; it ended with {ended.how}"
         return diagnosis
-    best, reading = min(
-        causes, key=lambda pair: _order(pair[0], places.get(id(pair[1]), len(readings)), several=len(readings) > 1)
-    )
+    causes.sort(key=lambda pair: _order(pair[0], places.get(id(pair[1]), len(readings)), several=len(readings) > 1))
+    best = specific_first([cause for cause, _ in causes], matcher.catalogue)[0]
+    reading = next(each for cause, each in causes if cause is best)
     told_by = telling([note for each in readings for note in each.said.notes])
     if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
         # Prefer the launcher's line to the clue, because it names the rank and its status.
         return (_of_root(root, matcher) if root is not None else None) or unexplained(readings, matcher)
-    diagnosis = _diagnosis(best, matcher)
+    diagnosis = _aborted_while_waiting(best, reading, matcher) or _diagnosis(best, matcher)
     diagnosis.worker = reading.worker
     diagnosis.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
     if diagnosis.rank is None and root is not None and best.weight is not Weight.EVENT:
@@ -194,6 +194,26 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     if len(readings) > 1 and not of_a_device(diagnosis) and (alike := said_by_all(best, told)):
         return all_raised(diagnosis, alike, len(alike))
     return diagnosis
+
+
+def _aborted_while_waiting(best: Clue, reading: Reading, matcher: Matcher) -> Diagnosis | None:
+    """Diagnose a hang, if a process that waited was ended by SIGABRT: its own code aborts a process only while it runs.
+
+    Holdfast and other watchdogs end a hung process so, because faulthandler then prints the stacks.
+    """
+    place = reading.said.crashed_in
+    if best.phrase != Phrase.NATIVE_CRASH or _ABORTED.match(best.line.text) is None or _WAITS.match(place) is None:
+        return None
+    row = matcher.catalogue.row(Phrase.HUNG_WORKER)
+    reason = f"{who_of('worker', best.rank, '')}: ended by SIGABRT while it waited in {place}; most likely it hung"
+    return Diagnosis(Phrase.HUNG_WORKER, row, Trigger.LOG, reason=reason, cause=best)
+
+
+_ABORTED = Lazy(r"Fatal Python error: Aborted")
+_WAITS = Lazy(
+    r"_?(?:wait\w*|recv\w*|accept|acquire|select|poll|sleep|join|barrier|all_reduce|all_gather\w*|all_to_all\w*|broadcast"
+    r"|reduce\w*|synchronize|_wait_for_tstate_lock|monitored_barrier|result|get) \("
+)
 
 
 def _followed(cause: Clue, root: EndNote) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.catalogue.exit_rows import Strength, Where, Wording
+from holdfast.catalogue.exit_rows import Catalogue, Strength, Where, Wording
 from holdfast.explain.logs.log_lines import Line
 from holdfast.explain.logs.peer_errors import speaks_of_peers
 from holdfast.explain.logs.row_matcher import Hit, Matcher
@@ -221,6 +221,21 @@ def key(clue: Clue) -> Key:
             1 if clue.phrase == Phrase.COLLECTIVE_TIMEOUT or (clue.hint and clue.phrase == Phrase.NETWORK_LOST) else 0
         )
     return (weight, tier, clue.hint, clue.place)
+
+
+def specific_first(clues: list[Clue], catalogue: Catalogue) -> list[Clue]:
+    """Return the sorted clues with the most specific one first, by the catalogue's order of failure classes.
+
+    A clue takes the place of the strongest one if it is the cause or a narrower kind of what that one states.
+    """
+    best = clues[0] if clues else None
+    while best is not None:
+        better = (each for each in clues if each.weight <= Weight.PEERS)
+        found = next((each for each in better if catalogue.comes_before(each.phrase, best.phrase)), None)
+        if found is None:
+            return clues if best is clues[0] else [best, *(each for each in clues if each is not best)]
+        best = found
+    return clues
 
 
 def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:

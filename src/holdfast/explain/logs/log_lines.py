@@ -132,7 +132,10 @@ _OURS = "holdfast: "
 _OUR_ROLE = re.compile(r"\[[A-Za-z][\w.-]{0,62}-(?P<ranks>\d{1,6}(?:(?:, | to )\d{1,6}){0,64})\](?:\s|$)")
 #: The end of a line that `observe.traceback_fold` writes. Such a line stands for the equal tracebacks of several ranks.
 _OUR_FOLD = re.compile(r" \((?:after the [^()]{1,40}|the same traceback as rank \d{1,9}); whole text in the logs\)$")
-_OUR_VERDICT = re.compile(r"holdfast: job \S+ \(.{1,80}?\) (?:SUCCEEDED|FAILED|STOPPED)\b")
+_OUR_VERDICT = re.compile(
+    r"holdfast: job \S+ \(.{1,80}?\) (?P<end>SUCCEEDED|FAILED|STOPPED)\b"
+    r"(?:: (?P<phrase>[A-Z][A-Za-z0-9]{1,63}) \(exit code )?"
+)
 _OUR_EXIT = re.compile(
     r"holdfast: attempt \d+: \S+ rank (?P<rank>\d{1,9}) \(pid (?P<pid>\d{1,9})\) on (?P<host>\S+): "
     r"(?:exit status (?P<code>\d{1,9})|(?P<name>SIG[A-Z0-9]+))"
@@ -259,6 +262,21 @@ def our_exit(text: str) -> re.Match[str] | None:
     """Match a line of `holdfast run` about a worker's exit; the groups are `rank`, `pid`, `host`, and `code` or
     `name`."""
     return _OUR_EXIT.match(text)
+
+
+def our_verdict(text: str) -> tuple[str, int] | None:
+    """Return the failure class in the last line of `holdfast run` about a job's end, and the line's index.
+
+    None: no such line names a class. Empty: the job succeeded.
+    """
+    if _OURS + "job " not in text:
+        return None
+    found: tuple[str, int] | None = None
+    for index, line in enumerate(text.splitlines()):
+        if match := _OUR_VERDICT.match(line):
+            named = match["phrase"] or ""
+            found = (named, index) if named or match["end"] == "SUCCEEDED" else None
+    return found
 
 
 def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.explain.logs import log_lines as _lines
-from holdfast.explain.logs.clue_ranking import gave_up_on_a_peer, key
+from holdfast.explain.logs.clue_ranking import gave_up_on_a_peer, key, specific_first
 from holdfast.explain.logs.job_flow import JobFlow
 from holdfast.explain.logs.last_lines import crashed_at, last_line, last_raised, thrown
 from holdfast.explain.logs.launcher_notes import ExitNote, notes
@@ -102,6 +102,7 @@ class _WorkerLogReader:
         self._rank = worker.rank if worker.exit is not None else None
         self._texts = 0
         self._orderly: OrderlyEnd | None = None
+        self._verdict: tuple[str, QuotedLine] | None = None
 
     def read(self) -> None:
         worker, ended = self._worker, self._worker.exit
@@ -124,6 +125,9 @@ class _WorkerLogReader:
             number = excerpt.cutting_lines[index] if index < len(excerpt.cutting_lines) else 1
             old = _lines.parse(cutting, number, origin)
             self._read_lines(old, excerpt.source, past=index < excerpt.settled)
+        if (told := _lines.our_verdict(excerpt.text)) is not None:
+            number, text = excerpt.first_line + told[1], excerpt.text.splitlines()[told[1]]
+            self._verdict = told[0] or Phrase.SUCCEEDED, QuotedLine(text=text, number=number, source=excerpt.source)
         parsed = _lines.parse(excerpt.text, excerpt.first_line, origin)
         self._lines.extend(parsed)
         self._gone_on.extend(self._read_lines(parsed, excerpt.source, past=False))
@@ -149,6 +153,7 @@ class _WorkerLogReader:
     def finish(self) -> WorkerReading:
         """Return the reading of the worker's logs, with its clues sorted, strongest first."""
         clues, weaker = _picked(self._clues, self._weaker)
+        clues = specific_first(clues, self._matcher.catalogue)
         spoken = [line for line in self._lines if line.text.strip()]
         last = "\n".join(line.text for line in self._lines[-_BLAMING_LINES:])
         tagged = {line.rank for line in self._lines if line.rank is not None}
@@ -169,6 +174,7 @@ class _WorkerLogReader:
             crashed_in=crashed_at(self._lines),
             uncaught=thrown(self._lines),
             orderly=self._orderly,
+            verdict=self._verdict,
         )
 
     def _with_growth(self, clue: Clue) -> Clue:

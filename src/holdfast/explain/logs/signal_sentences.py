@@ -73,7 +73,7 @@ SENTENCES: tuple[tuple[str, Lazy], ...] = (
     ("the launcher", Lazy(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,9})")),
     ("the launcher", Lazy(r"Kill(?:ed|ing) subprocess (?P<pid>\d{1,9}).*(?:return ?code|exit ?code)[ =:]+(?P<code>-?\d{1,9})")),
     ("DeepSpeed", Lazy(r"exits with return code = (?P<code>-?\d{1,9})")),
-    ("DeepSpeed", Lazy(r"\[launch\.py:\d+:\w+\] Main process received (?P<name>SIG[A-Z]{2,6})")),
+    ("DeepSpeed", Lazy(r"\b[Mm]ain process received (?P<name>SIG[A-Z]{2,6})")),
     ("torch.multiprocessing", Lazy(r"[Pp]rocess (?P<rank>\d{1,9}) (?:terminated with|exited (?:on|with)) (?:signal (?P<name>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}))")),
     ("PyTorch's DataLoader", Lazy(rf"DataLoader worker \(pid (?P<pid>\d{{1,9}})\) is killed by signal: (?:(?P<word>{_CRASH}|Floating point exception)|Unknown signal:? (?P<sig>\d{{1,3}}))")),
     ("joblib", Lazy(r"exit codes of the workers are \{[^}]{0,80}?(?P<name>SIG[A-Z]{2,6})\(-\d+\)")),

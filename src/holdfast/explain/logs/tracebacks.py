@@ -283,6 +283,8 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
             return _message(lines, index, named, start, frames, on_purpose=raising >= 0)
         elif frames and text.strip() and text[0] not in " \t" and _is_source(lines, index, text):
             pass  # a source line of a traceback that was pasted without its indentation
+        elif not text.strip() and raising == index - 1 and not _names_it(lines, index + 1, lines[raising].text):
+            return _raising(lines, start, raising, frames)  # the traceback is cut behind its `raise` line
         elif not text.strip() or text[0] in " \t" or text.lstrip().startswith(("File ", "[Previous line repeated")):
             if HEADER.match(lines[index].text) and index != start:
                 return None
@@ -299,6 +301,15 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
         if index - start > 2000:
             return None
     return _raising(lines, start, raising, frames)
+
+
+def _names_it(lines: Sequence[Line], index: int, raising: str) -> bool:
+    """Return whether the line `index` is in the same traceback as the line `raise X(…)` before it, or names X."""
+    match = _RAISE.match(_ungroup(raising))
+    text = _ungroup(lines[index].text) if index < len(lines) else ""
+    named = exception_name(text)
+    other = named is not None and match is not None and named[0].rsplit(".", 1)[-1] != match["type"].rsplit(".", 1)[-1]
+    return not other
 
 
 def _indent(text: str) -> int:
