@@ -301,3 +301,15 @@ def test_lines_of_two_hosts_lose_their_tags_also_where_the_log_is_short() -> Non
 def test_an_exception_of_pythons_library_is_known_by_its_name_alone(line: str, blame: str) -> None:
     """Not all of them end in Error or Exception."""
     assert str(of_one_log(f"loading shard 3\n{line}").blame) == blame
+
+
+@pytest.mark.parametrize("victim", ["-6 ", "-11 ", "-9 "])
+def test_a_victim_that_crashed_later_is_not_the_first_failure(victim: str) -> None:
+    name = {"-6 ": "SIGABRT", "-11 ": "SIGSEGV", "-9 ": "SIGKILL"}[victim]
+    box = BOX.replace("exitcode  : 1 ", f"exitcode  : {victim}").replace(
+        "traceback : To enable",
+        f"traceback : Signal {victim.strip()[1:]} ({name}) received by PID 99\n  x : To enable",
+        1,
+    )
+    report = of_one_log(box)
+    assert (report.phrase, report.first and report.first.rank) == ("Unexplained", 1)

@@ -40,6 +40,8 @@ def with_notes(said: WorkerReading) -> list[Clue]:
     tells = [note for note in said.notes if note.signal in _TOLD]
     if gave_up_on_a_peer(clues):
         tells = [note for note in tells if note.signal != 6]
+    if any(clue.phrase in (Phrase.KILLED_BY_SIGNAL, Phrase.STOPPED_BY_OPERATOR) for clue in clues):
+        tells = [note for note in tells if note.signal not in _ASKING]  # these clues say more
     clues += [_of_note(note) for note in tells]
     clues = kill_with_memory(clues)
     aborted = min((clue.place for clue in clues if _ABORTED.search(clue.line.text)), default=None)

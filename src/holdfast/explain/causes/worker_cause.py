@@ -30,7 +30,7 @@ from holdfast.explain.causes.common_failure import (
 from holdfast.explain.causes.diagnosis import Diagnosis, culprit_of, quoted_line, who_of
 from holdfast.explain.causes.exits_from_logs import HARD, with_notes
 from holdfast.explain.causes.orderly_cause import ended_in_order, in_order
-from holdfast.explain.logs.clue_ranking import gave_up_on_a_peer, key, specific_first, wording_of
+from holdfast.explain.logs.clue_ranking import SIGNALLED, gave_up_on_a_peer, key, specific_first, wording_of
 from holdfast.explain.logs.launcher_notes import first_failure, telling
 from holdfast.explain.logs.log_reader import Reading, read_worker_logs
 from holdfast.explain.logs.row_matcher import Matcher
@@ -224,6 +224,8 @@ def _followed(cause: Clue, root: EndNote) -> bool:
     """
     if cause.rank is not None and cause.rank == root.rank:
         return False
+    if root.root and root.signal is None and cause.phrase in SIGNALLED and _IN_BOX.search(cause.line.text):
+        return True  # torchrun's box lists this process among those that failed later
     if cause.phrase == Phrase.KILLED_BY_SIGNAL and cause.weight >= Weight.ABORT and root.signal != _SIGTERM:
         return bool(_TERMINATED.search(cause.line.text))
     chosen = root.by == "torchrun" and root.exit_code not in (None, 0, 1)
@@ -293,6 +295,7 @@ def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: b
 
 
 _SIGTERM = 15
+_IN_BOX = Lazy(r"^\s*(?:traceback|msg)\s*: \"?Signal \d+ \(|^\s*exitcode\s*: -\d")
 _TERMINATED = Lazy(r"SIGTERM|-15\b|[Ss]ignal 15\b|\bTerminated\b")
 #: Statuses to which timeout(1) and shells give a meaning.
 _TELLING_STATUSES = (124, 126, 127)
