@@ -214,7 +214,7 @@ def test_the_record_is_in_the_json_of_a_log_and_of_a_job() -> None:
     report = explain(one(f"{OUT_OF_MEMORY}\n", exit=exited(1)))
     expected = {
         "rule": "culprit_of_its_own", "row": "AcceleratorOutOfMemory", "wording": "torch-oom-any-device",
-        "line": {"source": "worker-0 stderr", "number": 1, "text": OUT_OF_MEMORY},
+        "line": {"source": "worker-0 stderr", "number": 1, "text": OUT_OF_MEMORY}, "rivals": [],
     }  # fmt: skip
     assert exit_report_object(report)["because"] == expected
     whole = to_json_object(JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=report, attempts=()))

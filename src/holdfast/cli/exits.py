@@ -11,7 +11,7 @@ from holdfast.cli.options.completion_values import classes
 from holdfast.cli.output.printing import print_line, say
 
 if TYPE_CHECKING:
-    from holdfast.catalogue.exit_rows import ExitRow
+    from holdfast.catalogue.exit_rows import Catalogue, ExitRow
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -23,10 +23,16 @@ if TYPE_CHECKING:
     multiple=True,
     help="Add the catalogue rows of this file (holdfast's format, or OpenPAI's job-exit-spec).",
 )
-def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> None:
+@click.option("--try", "log", metavar="LOG", help="Show every row that matches a line of LOG (`-`: stdin), in order.")
+def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...], log: str | None) -> None:
     """List the exits that holdfast knows, show one by code or phrase, search them, or check a file of your own rows."""
     from holdfast.errors import BadUsage
 
+    if log is not None:
+        if words:
+            raise BadUsage(f"--try takes a log and nothing else, not `{words[0]}`", hint=f"holdfast exits --try {log}")
+        _try(log, as_json, exits)
+        return
     if words and words[0] == "lint":
         if len(words) != 2:
             raise BadUsage("`exits lint` takes one file of rows", hint="holdfast exits lint my-exits.yaml")
@@ -58,16 +64,24 @@ def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> No
 
 
 def _rows(files: tuple[str, ...]) -> list[ExitRow]:
-    from holdfast.catalogue.exit_rows import load
+    catalogue = _catalogue(files)
+    if catalogue is None:
+        from holdfast.catalogue.exit_rows import load
 
-    if not files:
         return list(load().rows)
+    return [*(spec.row for spec in catalogue.further), *catalogue.rows]
+
+
+def _catalogue(files: tuple[str, ...]) -> Catalogue | None:
+    """Return the catalogue with the rows of these files; None for the built-in one. Print what is wrong with rows."""
+    if not files:
+        return None
     from holdfast.node.explain_files import catalogue_with
 
     catalogue, said = catalogue_with(files)
     for sentence in said:
         say(sentence)
-    return [*(spec.row for spec in catalogue.further), *catalogue.rows]
+    return catalogue
 
 
 def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
@@ -143,6 +157,38 @@ def _whole(row: ExitRow) -> str:
         lines.append(f"  known by  {len(row.wordings)} wordings")
         lines += [f"            {wording.id}" for wording in row.wordings]
     return "\n".join(lines)
+
+
+#: Maximum number of matches that are shown as text; `--json` has all.
+_MOST_TRIED = 500
+
+
+def _try(log: str, as_json: bool, exits: tuple[str, ...]) -> None:
+    from itertools import islice
+
+    from holdfast.node.explain_files import try_rows
+    from holdfast.report.terminal_text import harmless
+
+    found = list(try_rows(log, _catalogue(exits)))
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        matches = [
+            {"line": m.number, "text": m.text, "phrase": m.phrase, "wording": m.wording, "strength": m.strength,
+             "counts": not m.fails}
+            for m in found
+        ]  # fmt: skip
+        print_line(pretty({"schema": "holdfast.matches/1", "log": log, "matches": matches}))
+        return
+    last = 0
+    for match in islice(found, _MOST_TRIED):
+        if match.number != last:
+            print_line(f"{harmless(log)}:{match.number}: {harmless(match.text)[:200]}")
+            last = match.number
+        fails = f", but {match.fails}" if match.fails else ""
+        print_line(f"    {match.phrase}  {match.wording} ({match.strength}){fails}")
+    more = f"; the first {_MOST_TRIED} are shown" if len(found) > _MOST_TRIED else ""
+    print_line(f"{len(found)} matches{more}. What decides: holdfast explain --why {harmless(log)}")
 
 
 def _lint(name: str, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from holdfast.cli.options.shared_options import utc_option
 @click.option("--exit-code", type=int, metavar="N", help="The exit status, if the log does not show it.")
 @click.option("--signal", "signal_name", metavar="S", help="The signal that ended the job: a name or a number.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("--why", is_flag=True, help="Add the rule, wording and line that decided, and the best other causes.")
 @utc_option
 @click.option(
     "--exits",
@@ -23,7 +24,12 @@ from holdfast.cli.options.shared_options import utc_option
     help="Add the catalogue rows of this file (holdfast's format, or OpenPAI's job-exit-spec).",
 )
 def command(
-    files: tuple[str, ...], exit_code: int | None, signal_name: str | None, as_json: bool, exits: tuple[str, ...]
+    files: tuple[str, ...],
+    exit_code: int | None,
+    signal_name: str | None,
+    as_json: bool,
+    why: bool,
+    exits: tuple[str, ...],
 ) -> None:
     """Explain why a job died: failure class, reason, solution, and the lines that show it.
 
@@ -31,4 +37,4 @@ def command(
     """
     from holdfast.cli.options.explain_options import explaining
 
-    explaining(files, exit_code, signal_name, as_json, exits)
+    explaining(files, exit_code, signal_name, as_json, exits, why=why)

@@ -23,7 +23,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "core status": ("core-status",),
     "prepare": ("prepared",),
     "explain": ("report",),
-    "exits": ("exits", "lint"),
+    "exits": ("exits", "lint", "matches"),
     "check": ("checks", "check-list"),
     "devices": ("devices", "held-nodes"),
     "release": ("released",),

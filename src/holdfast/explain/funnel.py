@@ -17,6 +17,7 @@ from holdfast.explain.causes.attribution import Attribution, attribute
 from holdfast.explain.causes.diagnosis import finish
 from holdfast.explain.causes.exits_from_logs import ranks_with_ends
 from holdfast.explain.causes.fingerprint import fingerprint
+from holdfast.explain.causes.rival_causes import rivals_of
 from holdfast.explain.explanation_rules import ExplanationCase, believe
 from holdfast.explain.log_selection import matcher_of, readings_of
 from holdfast.explain.logs.row_matcher import Matcher
@@ -64,7 +65,12 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     diagnosis = believe(ExplanationCase(evidence, readings, who, matcher))
     report = _addressed(finish(diagnosis, evidence, readings), evidence.addresses)
     culprits = next((reading for reading in readings if reading.worker is diagnosis.worker), None)
-    return replace(report, fingerprint=mask(fingerprint(diagnosis, report.exception, matcher, culprits)))
+    rivals = rivals_of(diagnosis.phrase, diagnosis.rule, diagnosis.cause, diagnosis.worker, readings)
+    return replace(
+        report,
+        fingerprint=mask(fingerprint(diagnosis, report.exception, matcher, culprits)),
+        because=replace(report.because, rivals=rivals),
+    )
 
 
 def _addressed(report: ExitReport, addresses: Mapping[str, str]) -> ExitReport:

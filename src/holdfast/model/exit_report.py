@@ -256,9 +256,21 @@ class DecidingLine(Noun, frozen=True, kw_only=True):
     number: int = 0
 
 
+class Rival(Noun, frozen=True, kw_only=True):
+    """Another cause that the logs show, and what decided against it."""
+
+    #: The phrase of the row in the catalogue.
+    row: str
+    #: The id of the row's pattern (wording) that matches `line`; empty: none does.
+    wording: str = ""
+    line: DecidingLine
+    #: What decided against it, as a clause: `the program went on after it`.
+    against: str
+
+
 class Because(Noun, frozen=True, kw_only=True):
     """The reasons for a report: the rule, the catalogue's row, and, if a log decided, the matched pattern and the
-    line.
+    line; and the best of the causes that it was decided against.
     """
 
     #: The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
@@ -270,6 +282,8 @@ class Because(Noun, frozen=True, kw_only=True):
     wording: str = ""
     #: The line of a log that decided; None: an exit status, a check or a hang decided.
     line: DecidingLine | None = None
+    #: At most two other causes, the better one first.
+    rivals: tuple[Rival, ...] = ()
 
 
 class ExitReport(Noun, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from holdfast.explain.logs.log_scanner import BLOCK_BYTES, Scanner
 from holdfast.explain.logs.row_matcher import Matcher, built_in
 from holdfast.explain.logs.signal_sentences import number_of
 from holdfast.explain.row_lint import RowProblem, lint, usable
+from holdfast.explain.row_trial import RowMatch, row_matches
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
 from holdfast.record.rotated_logs import older
@@ -42,6 +43,7 @@ __all__ = [
     "plain_of",
     "read_rows_file",
     "signal_of",
+    "try_rows",
 ]
 
 #: The excerpt always has this many bytes of a log's end.
@@ -186,6 +188,12 @@ def read_rows_file(name: str) -> bytes:
 def lint_file(name: str) -> list[RowProblem]:
     """Return the mistakes in a file of exit rows, in the order of its lines."""
     return lint(read_rows_file(name), name)
+
+
+def try_rows(name: str, catalogue: Catalogue | None = None) -> Iterator[RowMatch]:
+    """Yield every row that matches a line of the log `name`, in the order of the lines."""
+    matcher = Matcher(catalogue) if catalogue is not None else built_in()
+    return row_matches(read_log(name, matcher), matcher)
 
 
 def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:

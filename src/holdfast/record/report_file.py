@@ -16,7 +16,7 @@ from holdfast.file_modes import users_umask
 from holdfast.model.check_results import ChecksTaken
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, Decision, JobReport, lost_by_attempt
-from holdfast.model.exit_report import Because, Blame, Culprit, Evidence, ExitReport, Original, Outcome
+from holdfast.model.exit_report import Because, Blame, Culprit, DecidingLine, Evidence, ExitReport, Original, Outcome
 from holdfast.model.noun_base import Noun
 from holdfast.record.owner_lock import read_owner
 from holdfast.record.state_directory import job_dir
@@ -248,8 +248,16 @@ def _because(because: Because) -> dict[str, Any]:
         "rule": because.rule,
         "row": because.row,
         "wording": because.wording,
-        "line": {"source": line.source, "number": line.number, "text": line.text} if line is not None else None,
+        "line": _line(line) if line is not None else None,
+        "rivals": [
+            {"row": each.row, "wording": each.wording, "line": _line(each.line), "against": each.against}
+            for each in because.rivals
+        ],
     }
+
+
+def _line(line: DecidingLine) -> dict[str, Any]:
+    return {"source": line.source, "number": line.number, "text": line.text}
 
 
 def _decision(decision: Decision) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The report that a run prints at its end: exception, place, class, fix, log, other ranks, next command.
 
-`--verbose` adds evidence, checks and the attempts with their time, which `text_report` prints; all other lines are the
-same.
+`--verbose` adds what decided (`deciding_lines`), evidence, checks and the attempts with their time, which `text_report`
+prints; all other lines are the same.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.exit_report import LEFT_RUNNING, Blame, Evidence, EvidenceKind, ExitReport, Outcome, Rerun
 from holdfast.model.human_format import duration, linked, ranks, with_address
+from holdfast.model.phrases import Phrase
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
+from holdfast.report.deciding_lines import deciding_lines
 from holdfast.report.failure_place import FailurePlace, UserFrame
 from holdfast.report.fix_words import fix_of
 from holdfast.report.terminal_text import Style, paint, wrapped
@@ -44,6 +46,10 @@ _MOST_SEEN = 3
 _SEEN = (EvidenceKind.PLATFORM, EvidenceKind.KERNEL, EvidenceKind.FAULT, EvidenceKind.MEMORY)
 #: Maximum number of groups of equal attempts that are shown.
 _MOST_ATTEMPTS = 6
+
+#: A report with less confidence says "likely".
+LIKELY = 0.5
+_ONLY_LOGS = "only_logs"
 
 _FAULT = {
     Blame.WORKLOAD: "the program's fault",
@@ -100,6 +106,7 @@ def render_brief(
         lines += entry("others", _others(last), width, colour)
     lines += _left(last, width, colour)
     if verbose:
+        lines += deciding_lines(last, width, colour)
         lines += evidence_lines(_evidence(last), width, colour)
         lines += _in_full(report, width, colour)
     else:
@@ -138,12 +145,16 @@ def _left(report: ExitReport, width: int, colour: bool) -> list[str]:
     return [line for text in report.left_running for line in entry("left", text, width, colour)]
 
 
-def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:
-    """Return the explanation of one exit, as `holdfast explain` prints it: a job's report, but with the deciding
-    lines."""
+def render_exit(
+    report: ExitReport, scene: FailurePlace, *, width: int = 100, colour: bool = False, why: bool = False
+) -> str:
+    """Return the explanation of one exit, as `holdfast explain` prints it: a job's report, but with the evidence.
+
+    `why`: add the rule, the row, the wording, the line and the rivals.
+    """
     style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
     what = one_line(scene.said) or _without_who(report.reason)
-    lines = _headed("", one_line(report.phrase), what, width, style, colour)
+    lines = _headed("", _phrase(report), what, width, style, colour)
     lines += _causes(report, width, colour)
     lines += _packed(_culprit(report, 0), width)
     lines += _where(scene.frames, width, colour)
@@ -152,6 +163,8 @@ def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, co
         lines += entry("class", " · ".join(_class(report, None)), width, colour)
     if fix := fix_of(report, scene):
         lines += entry("fix", fix, width, colour, Style.STRONG)
+    if why:
+        lines += deciding_lines(report, width, colour)
     # Leave out the evidence about holdfast's stop of the other ranks, because the line "others" below shows that stop.
     told = tuple(item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL)
     lines += evidence_lines(told, width, colour)
@@ -215,7 +228,7 @@ def _culprit(report: ExitReport, world: int) -> list[str]:
     if first is not None:
         of = f" of {world}" if world > first.rank else ""
         role = "" if first.role == _USUAL_ROLE else f"{first.role} "
-        who = f"{role}rank {first.rank}{of}"
+        who = f"{'likely ' if _of_rank(report) else ''}{role}rank {first.rank}{of}"
         if first.node:
             who += f" on {with_address(first.node, first.address)}"
         if report.original.how:
@@ -225,6 +238,17 @@ def _culprit(report: ExitReport, world: int) -> list[str]:
     if first is not None and report.confidence < 0.9:
         parts.append(f"confidence {report.confidence:.0%}")
     return parts
+
+
+def _of_rank(report: ExitReport) -> bool:
+    """Return whether the report doubts who failed first, and not what failed: it rests on more than logs."""
+    return report.confidence < LIKELY and report.first is not None and report.because.rule != _ONLY_LOGS
+
+
+def _phrase(report: ExitReport) -> str:
+    """Return the class; with `likely` before it if the report is more probably wrong than right about it."""
+    doubtful = report.confidence < LIKELY and not _of_rank(report) and report.phrase != Phrase.UNEXPLAINED
+    return f"likely {one_line(report.phrase)}" if doubtful else one_line(report.phrase)
 
 
 def _packed(parts: Sequence[str], width: int) -> list[str]:
@@ -299,7 +323,7 @@ def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
 
 
 def _class(report: ExitReport, decision: Decision | None) -> list[str]:
-    parts = [f"{one_line(report.phrase)} (exit code {report.code})", _FAULT[report.blame]]
+    parts = [f"{_phrase(report)} (exit code {report.code})", _FAULT[report.blame]]
     if decision is None:
         # If the job ended by request, nothing is known about whether another run would help.
         return parts if report.blame is Blame.OPERATOR else [*parts, _RERUN[report.rerun]]

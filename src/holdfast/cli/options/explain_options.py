@@ -21,7 +21,7 @@ def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
 
     None: the options are not simple, so click must parse them and report mistakes.
     """
-    given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False}
+    given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False, "why": False}
     exits: list[str] = []
     files: list[str] = []
     rest = list(args)[::-1]
@@ -31,6 +31,8 @@ def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
             files.append(word + equals + value)
         elif word == "--json" and not equals:
             given["as_json"] = True
+        elif word == "--why" and not equals:
+            given["why"] = True
         elif word in _VALUED and (equals or rest):
             text = value if equals else rest.pop()
             if word == "--exits":
@@ -47,7 +49,13 @@ def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
 
 
 def explaining(
-    files: Sequence[str], exit_code: int | None, signal_name: str | None, as_json: bool, exits: Sequence[str]
+    files: Sequence[str],
+    exit_code: int | None,
+    signal_name: str | None,
+    as_json: bool,
+    exits: Sequence[str],
+    *,
+    why: bool = False,
 ) -> None:
     """Print the report. Raise `BadUsage` for options that contradict each other.
 
@@ -60,7 +68,7 @@ def explaining(
 
     of_job = not exits and exit_code is None and signal_name is None
     if of_job and (len(files) == 1 or (not files and _silent_input())) and (known := _job(files)) is not None:
-        _tell(known[0], as_json, known[1])
+        _tell(known[0], as_json, known[1], why=why)
         return
     if not files and sys.stdin.isatty():
         raise BadUsage("no log was given: name files, or `-` for standard input", hint="holdfast explain job.log")
@@ -73,7 +81,7 @@ def explaining(
         for warning in warnings:
             say(warning)
     report = explain_files(files, exit_code=exit_code, signal=number, catalogue=catalogue)
-    _tell(report, as_json)
+    _tell(report, as_json, why=why)
 
 
 def _silent_input() -> bool:
@@ -118,7 +126,7 @@ def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
     return known.attempts[-1].report, logs_of(found.home, view.id)
 
 
-def _tell(report: ExitReport, as_json: bool, logs: Path | None = None) -> None:
+def _tell(report: ExitReport, as_json: bool, logs: Path | None = None, *, why: bool = False) -> None:
     from holdfast.cli.output.printing import print_line
 
     if as_json:
@@ -133,5 +141,6 @@ def _tell(report: ExitReport, as_json: bool, logs: Path | None = None) -> None:
         from holdfast.report.failure_place import scene_of
 
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-        text = render_exit(report, without_secrets(scene_of(report, logs)), width=width, colour=sys.stdout.isatty())
+        scene = without_secrets(scene_of(report, logs))
+        text = render_exit(report, scene, width=width, colour=sys.stdout.isatty(), why=why)
     print_line(text, nl=False)

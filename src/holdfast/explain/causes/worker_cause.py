@@ -165,7 +165,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
             exit_code=best.note.exit_code, signal=signal_name(best.note.signal) if best.note.signal else None
         )
     _name_signal(diagnosis, best, reading)
-    diagnosis.confidence = _CONFIDENCE[best.weight]
+    diagnosis.confidence = _confidence(best)
     rivals = [
         cause
         for cause, _ in causes
@@ -300,10 +300,23 @@ _TERMINATED = Lazy(r"SIGTERM|-15\b|[Ss]ignal 15\b|\bTerminated\b")
 #: Statuses to which timeout(1) and shells give a meaning.
 _TELLING_STATUSES = (124, 126, 127)
 
+#: How often a cause from logs alone is right, where the catalogue lacks the wording that would know better
+#: (`benchmarks/explain/calibration.py`).
 _CONFIDENCE = {
-    Weight.EVENT: 0.95, Weight.DEATH: 0.95, Weight.ENDING: 0.85, Weight.BROAD: 0.7, Weight.CRASH: 0.7,
-    Weight.OWN: 0.8, Weight.WARNED: 0.5, Weight.PEERS: 0.5, Weight.ABORT: 0.4, Weight.CONSEQUENCE: 0.3,
+    Weight.EVENT: 0.95, Weight.DEATH: 0.95, Weight.ENDING: 0.8, Weight.BROAD: 0.75, Weight.CRASH: 0.9,
+    Weight.OWN: 0.4, Weight.WARNED: 0.7, Weight.PEERS: 0.6, Weight.ABORT: 0.5, Weight.CONSEQUENCE: 0.5,
 }  # fmt: skip
+#: Exceptions that are a mistake in the program, whatever their message.
+_MISTAKES = frozenset({
+    "AssertionError", "AttributeError", "IndexError", "KeyError", "NameError", "NotImplementedError",
+    "RecursionError", "TypeError", "UnboundLocalError", "ZeroDivisionError",
+})  # fmt: skip
+_OF_A_MISTAKE = 0.75
+
+
+def _confidence(cause: Clue) -> float:
+    mistake = cause.weight is Weight.OWN and cause.raised is not None and cause.raised.type in _MISTAKES
+    return _OF_A_MISTAKE if mistake else _CONFIDENCE[cause.weight]
 
 
 def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, bool, float, int, LinePlace]:
