@@ -134,7 +134,9 @@ def test_no_text_is_honestly_unexplained(data: bytes, tmp_path: Path) -> None:
     assert (report["phrase"], report["code"]) == ("Unexplained", 255)
 
 
-@pytest.mark.parametrize("args", [["/no/such/file.log"], ["."], ["-", "--signal", "NOPE"], ["-", "--exit-code", "999"]])
+@pytest.mark.parametrize(
+    "args", [["/no/such/file.log"], ["/no/such/*.log"], ["-", "--signal", "NOPE"], ["-", "--exit-code", "999"]]
+)
 def test_bad_usage(args: list[str]) -> None:
     result = explain_command(*args)
     assert isinstance(result.exception, BadUsage)

@@ -80,7 +80,7 @@ def _tar(stream: Any, shown: str) -> Iterator[tarfile.TarFile]:
         yield found
 
 
-def _zip_directory_bytes(archive: Path) -> int:
+def zip_directory_bytes(archive: Path) -> int:
     """Return the size of a zip's directory of entries from the zip's last record. Return 0 without such a record."""
     with archive.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -135,7 +135,7 @@ class _Unpacking:
             raise self._unsafe(member.name, "it is a device, a pipe or a socket")
 
     def zip(self, archive: Path, free: int) -> None:
-        if (size := _zip_directory_bytes(archive)) > MOST_ZIP_DIRECTORY_BYTES:
+        if (size := zip_directory_bytes(archive)) > MOST_ZIP_DIRECTORY_BYTES:
             raise FetchError(
                 Phrase.DOWNLOAD_TOO_LARGE,
                 f"the archive {self._shown} has a directory of {size} bytes; allowed: {MOST_ZIP_DIRECTORY_BYTES}",

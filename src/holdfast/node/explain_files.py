@@ -5,13 +5,14 @@ report.
 from __future__ import annotations
 
 import codecs
+import contextlib
+import itertools
 import json
 import os
 import stat
 import sys
 import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,6 +30,7 @@ from holdfast.explain.row_lint import RowProblem, lint, usable
 from holdfast.explain.row_trial import RowMatch, row_matches
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
+from holdfast.node.log_source import NamedLog, compression_of
 from holdfast.record.rotated_logs import older
 from holdfast.safe_files import opened, read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently
@@ -70,7 +72,7 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
             return _dated(LogExcerpt(source=source, text=decode(before + file.read())), status.st_mtime)
         start = max(0, size - max(scan_bytes, TAIL_BYTES))
         file.seek(start)
-        return _dated(_scan(_blocks(file), source, built_in(), skipped=start), status.st_mtime)
+        return _dated(_scan(_blocks(file, source), source, built_in(), skipped=start), status.st_mtime)
 
 
 def _end_of(path: str, most_bytes: int) -> bytes:
@@ -93,27 +95,29 @@ def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
 
 
 def explain_files(
-    files: Sequence[str],
+    files: Iterable[str | NamedLog],
     *,
     exit_code: int | None = None,
     signal: int | None = None,
     catalogue: Catalogue | None = None,
     stdin: BinaryIO | None = None,
 ) -> ExitReport:
-    """Return the report of a failure from logs alone. Each file is the log of one rank or of the whole job; `-`:
-    standard input.
+    """Return the report of a failure from logs alone. Each file (`-`: standard input) is the log of one rank or of the
+    whole job. Without any, standard input is read.
 
     The user types `exit_code` and `signal`, because a log has neither. Raises `BadUsage` for a file that is missing,
     unreadable or a directory.
     """
     matcher = Matcher(catalogue) if catalogue is not None else built_in()
-    workers = []
-    for index, name in enumerate(files or ["-"]):
+    workers: list[WorkerEvidence] = []
+    for index, name in enumerate(files):
         ended = None
         if index == 0 and (exit_code is not None or signal is not None):
             ended = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=exit_code, signal=signal)
         workers.append(WorkerEvidence(rank=index, log=read_log(name, matcher, stdin), exit=ended))
-    return explain(AttemptEvidence(workers=tuple(_one_a_rank(workers))), catalogue)
+    if not workers:
+        return explain_files(["-"], exit_code=exit_code, signal=signal, catalogue=catalogue, stdin=stdin)
+    return explain(AttemptEvidence(workers=tuple(_with_ranks(_one_a_rank(workers)))), catalogue)
 
 
 def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None, int | None]:
@@ -153,6 +157,26 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
         else:
             found[place] = replace(first, stdout=worker.log, exit=first.exit or worker.exit)
     return found
+
+
+def _with_ranks(workers: Sequence[WorkerEvidence]) -> Sequence[WorkerEvidence]:
+    """Give each log the rank that its name has, if at least two names have ranks and no two have the same one.
+
+    The other logs come after the last rank.
+    """
+    named = [rank_of_name(worker.log.source) if worker.log is not None else None for worker in workers]
+    told = [rank for rank in named if rank is not None]
+    if len(told) < 2 or len(set(told)) < len(told):
+        return workers
+    free = itertools.count(max(told) + 1)
+    return [
+        replace(worker, rank=rank if rank is not None else next(free), exit=_of_rank(worker.exit, rank))
+        for worker, rank in zip(workers, named, strict=True)
+    ]
+
+
+def _of_rank(ended: WorkerExit | None, rank: int | None) -> WorkerExit | None:
+    return replace(ended, rank=rank) if ended is not None and rank is not None else ended
 
 
 def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
@@ -196,30 +220,35 @@ def try_rows(name: str, catalogue: Catalogue | None = None) -> Iterator[RowMatch
     return row_matches(read_log(name, matcher), matcher)
 
 
-def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:
+def read_log(name: str | NamedLog, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:
     """Read one log of any size and encoding with limited memory."""
+    if isinstance(name, NamedLog):
+        try:
+            with contextlib.closing(name.opened()) as file:
+                blocks = _blocks(file, name.name)
+                return _dated(_scan(blocks, name.name, matcher, tail_bytes=name.tail_bytes), name.written_at)
+        except OSError as error:
+            raise BadUsage(f"{name.name} cannot be read: {error.strerror or error}") from None
     if name == "-":
-        return _dated(_scan(_blocks(stdin or sys.stdin.buffer), "stdin", matcher), time.time())
+        return _dated(_scan(_blocks(stdin or sys.stdin.buffer, "stdin"), "stdin", matcher), time.time())
     path = Path(name)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise BadUsage(
-                f"{name} is a directory: a log file was expected", hint=f"holdfast explain {name.rstrip('/')}/*.log"
-            )
+            raise BadUsage(f"{name} is a directory: a log file was expected", hint=f"holdfast explain {name}")
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             # A pipe (`<(kubectl logs …)`) is written while it is read, so its text is from now.
             written_at = status.st_mtime if stat.S_ISREG(status.st_mode) else time.time()
-            return _dated(_scan(_blocks(file), name, matcher), written_at)
+            return _dated(_scan(_blocks(file, name), name, matcher), written_at)
     except FileNotFoundError:
         raise BadUsage(f"there is no file {name}: a log was expected", hint="holdfast explain job.log") from None
     except OSError as error:
         raise BadUsage(f"{name} cannot be read: {error.strerror or error}", hint=f"ls -l {name}") from None
 
 
-def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int = 0) -> LogExcerpt:
-    scanner = Scanner(matcher, MOST_TAIL_BYTES)
+def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int = 0, tail_bytes: int = 0) -> LogExcerpt:
+    scanner = Scanner(matcher, tail_bytes or MOST_TAIL_BYTES)
     for block in blocks:
         scanner.feed(block)
     tail, offset, line, cuttings, settled = scanner.finish()
@@ -242,28 +271,17 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
     )
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield blocks of UTF-8 text. A block ends with a whole line, unless a line is longer than a block."""
+def _blocks(file: BinaryIO, shown: str) -> Iterator[bytes]:
+    """Yield blocks of UTF-8 text. Each ends with a whole line, unless a line is longer than a block."""
     first = file.read(4096)
     read: Callable[[], bytes]
-    if first[:2] == b"\x1f\x8b":
-        inflate = zlib.decompressobj(wbits=31)
-        pending = first
+    if compression_of(first):
+        from holdfast.node.compressed_logs import decompressed  # imported here, because few logs are compressed
+
+        unpacked = decompressed(first, file, shown)
 
         def read() -> bytes:
-            nonlocal pending
-            out = b""
-            while not out:
-                if not pending and not (pending := file.read(BLOCK_BYTES // 4)):
-                    return b""
-                try:
-                    out = inflate.decompress(pending)
-                except zlib.error:
-                    return b""  # the compressed file is truncated: keep the data before the cut
-                pending = inflate.unused_data if inflate.eof else b""
-                if inflate.eof:
-                    return out
-            return out
+            return unpacked.read(BLOCK_BYTES)
 
         rest = b""
     elif encoding := _wide(first):

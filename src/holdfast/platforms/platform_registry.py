@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.platforms.job_queue import JobQueue
     from holdfast.platforms.job_watch import JobWatch
     from holdfast.platforms.node_hooks import NodeHooks
+    from holdfast.platforms.program_output import PrintedLog
     from holdfast.reactor import Reactor
     from holdfast.settings.resolved_settings import Settings
 
@@ -55,6 +57,10 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     #: Whether the platform's watch can explain signals.
     explains_signals: bool = True
+    #: Pattern of a word that names one of the platform's jobs which holdfast did not start.
+    foreign: str = ""
+    #: Import target of the function that finds the logs of such a job.
+    foreign_job: str = ""
 
 
 _HERE = "holdfast.platforms"
@@ -68,6 +74,8 @@ BUILT_IN: tuple[BuiltIn, ...] = (
         variables=("HOLDFAST_KUBERNETES_JOB",),
         agent="HOLDFAST_OWNER",
         images=("HOLDFAST_KUBERNETES_JOB", "HOLDFAST_POD", "HOLDFAST_OWNER", "KUBERNETES_SERVICE_HOST"),
+        foreign=r"(?:[\w.-]+/)?(?:pod|job)/[\w.-]+",
+        foreign_job=f"{_HERE}.kubernetes.foreign_job:foreign_job",
     ),
     BuiltIn(
         name="ssh",
@@ -81,6 +89,8 @@ BUILT_IN: tuple[BuiltIn, ...] = (
         access=f"{_HERE}.slurm.interface.slurm_access:SlurmAccess",
         variables=("SLURM_JOB_ID",),
         node="SLURMD_NODENAME",
+        foreign=r"slurm:\S+",
+        foreign_job=f"{_HERE}.slurm.foreign_job:foreign_job",
     ),
     BuiltIn(
         name="local",
@@ -99,6 +109,19 @@ def _loaded(target: str) -> Any:
     """Import a class and create an object of it. `target`: `package.module:Class`, as in an entry point."""
     module, _, member = target.partition(":")
     return getattr(importlib.import_module(module), member)()
+
+
+def foreign_logs(word: str) -> Iterator[str | PrintedLog] | None:
+    """Return the logs (paths and texts) of a job that holdfast did not start; None: the word names no such job.
+
+    Raise `BadUsage` if the platform does not know the job.
+    """
+    row = next((each for each in BUILT_IN if each.foreign and re.fullmatch(each.foreign, word)), None)
+    if row is None:
+        return None
+    module, _, member = row.foreign_job.partition(":")
+    found: Iterator[str | PrintedLog] = getattr(importlib.import_module(module), member)(word)
+    return found
 
 
 @functools.cache

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.model.exit_report import ExitReport
+    from holdfast.node.log_source import NamedLog
+    from holdfast.platforms.program_output import PrintedLog
+    from holdfast.report.failure_place import FailurePlace
 
 _VALUED = {"--exit-code": "exit_code", "--signal": "signal_name", "--exits": "exits"}
 
@@ -21,7 +25,7 @@ def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
 
     None: the options are not simple, so click must parse them and report mistakes.
     """
-    given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False, "why": False}
+    given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False, "form": None, "why": False}
     exits: list[str] = []
     files: list[str] = []
     rest = list(args)[::-1]
@@ -55,6 +59,7 @@ def explaining(
     as_json: bool,
     exits: Sequence[str],
     *,
+    form: str | None = None,
     why: bool = False,
 ) -> None:
     """Print the report. Raise `BadUsage` for options that contradict each other.
@@ -66,9 +71,12 @@ def explaining(
     from holdfast.errors import BadUsage
     from holdfast.node.explain_files import ended_by, explain_files
 
+    if as_json and form not in (None, "json"):
+        raise BadUsage(f"--json and --format {form} exclude each other: expected one", hint=f"--format {form}")
+    form = "json" if as_json else form or "text"
     of_job = not exits and exit_code is None and signal_name is None
     if of_job and (len(files) == 1 or (not files and _silent_input())) and (known := _job(files)) is not None:
-        _tell(known[0], as_json, known[1], why=why)
+        _tell(known[0], form, known[1], why=why)
         return
     if not files and sys.stdin.isatty():
         raise BadUsage("no log was given: name files, or `-` for standard input", hint="holdfast explain job.log")
@@ -80,8 +88,55 @@ def explaining(
         catalogue, warnings = catalogue_with(exits)
         for warning in warnings:
             say(warning)
-    report = explain_files(files, exit_code=exit_code, signal=number, catalogue=catalogue)
-    _tell(report, as_json, why=why)
+    read: list[str] = []
+    report = explain_files(_read(files, read), exit_code=exit_code, signal=number, catalogue=catalogue)
+    if list(files) not in ([], read):
+        of = ", ".join(files)
+        say(f"read {len(read)} log{'' if len(read) == 1 else 's'} of {of}: {_few(read)}")
+    _tell(report, form, why=why)
+
+
+def _read(words: Sequence[str], read: list[str]) -> Iterator[str | NamedLog]:
+    """Yield the logs that the words name, and add the name of each to `read`."""
+    from holdfast.node.log_source import NamedLog
+    from holdfast.node.named_logs import logs_of
+
+    for word in words:
+        for log in (None if word == "-" else logs_of(word)) or _foreign(word) or (word,):
+            read.append(log.name if isinstance(log, NamedLog) else log)
+            yield log
+
+
+def _foreign(word: str) -> Iterator[str | NamedLog] | None:
+    """Return the logs of a job that holdfast did not start; None: the word names none."""
+    if "/" not in word and ":" not in word:
+        return None
+    from holdfast.platforms.platform_registry import foreign_logs
+
+    found = foreign_logs(word)
+    return _named(found) if found is not None else None
+
+
+def _named(found: Iterator[str | PrintedLog]) -> Iterator[str | NamedLog]:
+    import io
+    import time
+
+    from holdfast.node.log_source import NamedLog
+
+    for log in found:
+        if isinstance(log, str):
+            yield log
+        else:
+            data = log.text.encode()
+            yield NamedLog(name=log.name, opened=partial(io.BytesIO, data), written_at=time.time())
+
+
+_MOST_NAMED = 4
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _silent_input() -> bool:
@@ -98,7 +153,14 @@ def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
     Return None if the user means a log file. Raise `BadUsage` if there is no such job or report.
     """
     word = files[0] if files else ""
-    if word == "-" or os.path.lexists(word):
+    if (
+        word == "-"
+        or os.path.lexists(word)
+        or "*" in word
+        or "?" in word
+        or word.startswith("ray:")
+        or _foreign(word) is not None
+    ):
         return None
     from holdfast.cli.options.shared_options import survey
     from holdfast.errors import BadUsage
@@ -126,10 +188,10 @@ def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
     return known.attempts[-1].report, logs_of(found.home, view.id)
 
 
-def _tell(report: ExitReport, as_json: bool, logs: Path | None = None, *, why: bool = False) -> None:
+def _tell(report: ExitReport, form: str, logs: Path | None = None, *, why: bool = False) -> None:
     from holdfast.cli.output.printing import print_line
 
-    if as_json:
+    if form == "json":
         from holdfast.report.report_json import exit_text
 
         text = exit_text(report)
@@ -142,5 +204,27 @@ def _tell(report: ExitReport, as_json: bool, logs: Path | None = None, *, why: b
 
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
         scene = without_secrets(scene_of(report, logs))
-        text = render_exit(report, scene, width=width, colour=sys.stdout.isatty(), why=why)
+        if form == "text":
+            text = render_exit(report, scene, width=width, colour=sys.stdout.isatty(), why=why)
+        else:
+            text = _in_other_form(report, scene, form)
     print_line(text, nl=False)
+
+
+def _in_other_form(report: ExitReport, scene: FailurePlace, form: str) -> str:
+    from holdfast.report.report_formats import github_commands, markdown
+
+    if form == "markdown":
+        return markdown(report, scene)
+    from pathlib import Path
+
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        from holdfast.errors import BadUsage
+
+        try:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(markdown(report, scene))
+        except OSError as error:
+            raise BadUsage(f"$GITHUB_STEP_SUMMARY: {summary} cannot be written: {error.strerror}") from None
+    line = report.because.line
+    return github_commands(report, scene, line.source if line is not None else "")
