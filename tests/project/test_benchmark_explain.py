@@ -82,3 +82,15 @@ def test_the_second_reader_sees_neither_the_truth_nor_the_name() -> None:
         assert case["id"] not in told
     assert "also_right" not in told
     assert "provenance" not in told
+
+
+def test_the_same_log_in_another_form_keeps_its_class() -> None:
+    words = [sys.executable, str(PLACE / "paraphrases.py"), "--every", "40"]
+    found = [subprocess.run(words, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert found[0] == found[1]  # a seed draws always the same
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[0].splitlines()[2:]]
+    assert len(lines) == 14
+    assert all(int(total) >= 1 for _, total, *_ in lines)
+    name, total, lost, _ = lines[-1]
+    assert (name, int(total) > 150) == ("all", True)
+    assert int(lost) <= 0.03 * int(total)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from holdfast.explain.logs import time_stamps
 from holdfast.explain.logs.raw_log_lines import shared_tags, split, unquoted
 from holdfast.explain.logs.time_stamps import Origin
+from holdfast.explain.text.system_errors import in_english
 
 _HEADER = "Traceback (most recent call last):"
 _FRAME = '  File "'
@@ -351,7 +352,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
         level = "I"
     if not level and (match := _LEAD_LEVEL.match(text)):
         level = _LEVELS.get(match["w"].upper(), "")
-    return Line(number, text, raw, rank, stream, at, level, kernel, logged, dated, origin.source)
+    return Line(number, in_english(text), raw, rank, stream, at, level, kernel, logged, dated, origin.source)
 
 
 def newest_first(lines: list[Line]) -> bool:
