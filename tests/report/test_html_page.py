@@ -51,6 +51,7 @@ def test_the_page_of_a_failed_job_says_why_who_and_what_next(holdfast: Holdfast)
         assert said in text
     assert "job.py:5 in &lt;module&gt;" in text and "/attempt-2/worker-1/stderr.log:" in text
     assert ran.report["job"]["id"] in text and str(ran.report["code"]) in text
+    assert "&gt; 5 |     raise KeyError(&quot;&lt;b&gt;labels&lt;/b&gt; &amp; more, api_key=***" in text
     assert API_KEY not in text and API_KEY.encode() not in (holdfast.dir / "job.html").read_bytes()
     assert "<script" not in text and not re.search(r"(?:src|href)=[\"'](?!#)", text) and "url(http" not in text
     assert stat.S_IMODE((holdfast.dir / "job.html").stat().st_mode) == 0o666 & ~_umask()

@@ -43,7 +43,11 @@ def test_a_page_of_a_job_opens_with_the_words_of_the_terminal_and_the_culprits_l
     words = " ".join(shown.split())
     assert [entry["label"] for entry in job["entries"]] == ["", "where", "class", "fix", "log"]
     for entry in job["entries"]:
-        assert " ".join(f"{entry['label']} {entry['text']}".split()) in words, entry
+        for line in f"{entry['label']} {entry['text']}".splitlines():
+            assert " ".join(line.split()) in words, entry
+    source = job["source"]
+    assert [len(source["lines"]), source["line"] - source["first"]] == [3, 1]
+    assert source["lines"][1].strip() in words, "the line that failed"
     assert [line["text"] for line in job["tail"]["lines"]][-1] == job["exception"]
     assert [line["deciding"] for line in job["tail"]["lines"]].count(True) == 1
     assert job["tail_href"] == f"/job/{jobs['broken']}/4/1"

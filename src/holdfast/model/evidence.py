@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from holdfast.model.exit_report import Evidence, WorkerExit
+from holdfast.model.exit_report import Evidence, SourceLines, WorkerExit
 from holdfast.model.faults import ActiveFault
 from holdfast.model.flight_records import FlightDump
 from holdfast.model.noun_base import At, Noun
@@ -366,6 +366,8 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     #: The facts that the node has read from the worker's log. The log excerpts and the texts of `exit` are then left
     #: out.
     reading: WorkerReading | None = None
+    #: The source lines around the place in which the worker failed, if the node could read them.
+    source: SourceLines | None = None
 
 
 class AttemptEvidence(Noun, frozen=True, kw_only=True):

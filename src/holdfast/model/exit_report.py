@@ -286,6 +286,25 @@ class Because(Noun, frozen=True, kw_only=True):
     rivals: tuple[Rival, ...] = ()
 
 
+class SourceLines(Noun, frozen=True, kw_only=True):
+    """The source lines around the place of a failure, as the file had them when the attempt ended. Secrets in them are
+    masked.
+    """
+
+    #: The file as the traceback or the stack names it, on the culprit's node.
+    path: str
+    #: The number of the failing line, and the number of the first of `lines`, from 1.
+    line: int
+    first: int
+    lines: tuple[str, ...]
+
+    @property
+    def failing(self) -> str:
+        """The failing line."""
+        at = self.line - self.first
+        return self.lines[at] if 0 <= at < len(self.lines) else ""
+
+
 class ExitReport(Noun, frozen=True, kw_only=True):
     """The explanation of an attempt's end: one code, one phrase, one reason, one solution."""
 
@@ -322,6 +341,8 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     #: The reasons for the report. Only reports of earlier versions have the default.
     because: Because = Because()
+    #: The source lines around the place of the failure; None: the place or the file is not known.
+    source_lines: SourceLines | None = None
 
     @property
     def left_running(self) -> tuple[str, ...]:

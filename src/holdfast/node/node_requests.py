@@ -25,7 +25,7 @@ from holdfast.model.gang_protocol import ClosePort, LookAtRanks, MeasurePeer, Op
 from holdfast.model.phrases import Phrase
 from holdfast.model.process_messages import Fact, Instruction, SendReport
 from holdfast.node import rare_parts
-from holdfast.node.evidence_collector import Collector
+from holdfast.node.evidence_collector import Collector, first_to_die
 from holdfast.node.optional_parts import forget_logs
 from holdfast.node.worker_context import surroundings_of
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
@@ -253,8 +253,10 @@ class NodeRequests:
             found, evidence = [], order.evidence
         self._last = evidence
         if not view.completed:
-            # Logs stay on their node. Only findings from them are sent and journaled.
-            evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
+            # Logs stay on their node. Only findings from the logs are sent and journaled.
+            told = read_workers(without_secrets(evidence), self._launch.catalogue)
+            ranks = first_to_die(evidence.workers)
+            evidence = rare_parts.source_lines.with_sources(told, evidence, self._launch.cwd, ranks)
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 
     def _collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from holdfast.explain.hangs import hang_judgement
     from holdfast.explain.logs import row_matcher, stop_file_lines
     from holdfast.launch import fetch_request, multi_node
-    from holdfast.node import disk_cleaner, explain_files, missing_resources, owner_probes
+    from holdfast.node import disk_cleaner, explain_files, missing_resources, owner_probes, source_lines
     from holdfast.observe import checkpoint_files, flight_dumps, python_stacks
 
 __all__ = [
     "checkpoint_files", "disk_cleaner", "exit_rows", "explain_files", "fetch_request", "flight_dumps",
     "hang_judgement", "missing_resources", "multi_node", "nurseries", "openpai_exit_file", "owner_probes",
-    "python_stacks", "row_matcher", "stop_file_lines", "stop_phrases", "store_process",
+    "python_stacks", "row_matcher", "source_lines", "stop_file_lines", "stop_phrases", "store_process",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -35,7 +35,7 @@ if not TYPE_CHECKING:
         "holdfast.explain.hangs": ("hang_judgement",),
         "holdfast.explain.logs": ("row_matcher", "stop_file_lines"),
         "holdfast.launch": ("fetch_request", "multi_node"),
-        "holdfast.node": ("disk_cleaner", "explain_files", "missing_resources", "owner_probes"),
+        "holdfast.node": ("disk_cleaner", "explain_files", "missing_resources", "owner_probes", "source_lines"),
         "holdfast.observe": ("checkpoint_files", "flight_dumps", "python_stacks"),
     }
 

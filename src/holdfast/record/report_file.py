@@ -208,11 +208,12 @@ def _exit(report: ExitReport) -> dict[str, Any]:
         "also": [_culprit(culprit) for culprit in report.also],
         "confidence": report.confidence,
         "devices": list(report.devices),
+        **({"source_lines": msgspec.to_builtins(report.source_lines)} if report.source_lines else {}),
         "because": _because(report.because),
     }
 
 
-_LATER = ("fingerprint", "exception", "chain", "alike", "also", "confidence", "devices")
+_LATER = ("fingerprint", "exception", "chain", "alike", "also", "confidence", "devices", "source_lines")
 _LAST = "because"
 
 

@@ -14,13 +14,22 @@ from msgspec.structs import replace
 
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
-from holdfast.model.exit_report import LEFT_RUNNING, Blame, Evidence, EvidenceKind, ExitReport, Outcome, Rerun
+from holdfast.model.exit_report import (
+    LEFT_RUNNING,
+    Blame,
+    Evidence,
+    EvidenceKind,
+    ExitReport,
+    Outcome,
+    Rerun,
+    SourceLines,
+)
 from holdfast.model.human_format import duration, linked, ranks, with_address
 from holdfast.model.phrases import Phrase
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
 from holdfast.report.deciding_lines import deciding_lines
-from holdfast.report.failure_place import FailurePlace, UserFrame
+from holdfast.report.failure_place import FailurePlace, UserFrame, source_of
 from holdfast.report.fix_words import fix_of
 from holdfast.report.terminal_text import Style, paint, wrapped
 from holdfast.report.text_report import (
@@ -33,7 +42,7 @@ from holdfast.report.text_report import (
     headline,
     with_home,
 )
-from holdfast.safe_text import one_line
+from holdfast.safe_text import harmless, one_line
 
 #: The role of a job that names none. The report omits this role, because readers know that a rank is a worker.
 _USUAL_ROLE = "worker"
@@ -106,6 +115,9 @@ def render_brief(
         lines += entry("others", _others(last), width, colour)
     lines += _left(last, width, colour)
     if verbose:
+        if (source := source_of(last, scene)) is not None:
+            lines += entry("source", "as it was when the attempt ended:", width, colour)
+            lines += [" " * (LABEL + 4) + line for line in numbered(source)]
         lines += deciding_lines(last, width, colour)
         lines += evidence_lines(_evidence(last), width, colour)
         lines += _in_full(report, width, colour)
@@ -127,8 +139,11 @@ _UNBROKEN = 1 << 20
 def report_entries(report: JobReport, scene: FailurePlace) -> tuple[tuple[str, str], ...]:
     """Return the lines of `render_brief` below the headline as (label, text), in the terminal's words and order.
 
-    The line about the culprit has no label. The attempts and the commands to type next are left out.
+    The line about the culprit has no label. The attempts and the commands to type next are left out, and so is the
+    failing source line if `source_of` has it with those around it.
     """
+    if source_of(report.report, scene) is not None:
+        scene = replace(scene, frames=(replace(scene.frames[0], source=""), *scene.frames[1:]))
     found: list[tuple[str, str]] = []
     for line in render_brief(report, scene, width=_UNBROKEN).splitlines()[1:]:
         begin, text = line[: LABEL + 2], line[LABEL + 2 :]
@@ -274,6 +289,15 @@ def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
     )
     lines = entry("where", _place(place, width), width, colour)
     return lines + (entry("", f"called by {called}", width, colour) if called else [])
+
+
+def numbered(source: SourceLines) -> list[str]:
+    """Return the source lines with their numbers. The failing one is marked with `>`."""
+    wide = len(str(source.first + len(source.lines) - 1))
+    return [
+        f"{'>' if number == source.line else ' '} {number:{wide}} | {harmless(text)}"
+        for number, text in enumerate(source.lines, source.first)
+    ]
 
 
 def _near(path: str, folder: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from holdfast.lazy_pattern import Lazy
-from holdfast.model.exit_report import Evidence, EvidenceKind, ExitReport
+from holdfast.model.exit_report import Evidence, EvidenceKind, ExitReport, SourceLines
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.safe_files import end_of_file
@@ -80,7 +82,26 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
     """Return the place of the report's failure. `logs`: the parent of the `attempt-<n>` directories; None: read no log.
 
     If a log cannot be read (because it is on another node or was removed), the place comes from the report's evidence.
+    If the log does not show the source line, it comes from the lines that the report has.
     """
+    place = _place_of(report, logs)
+    kept = source_of(report, place)
+    if kept is None or place.frames[0].source:
+        return place
+    inner, *callers = place.frames
+    return replace(place, frames=(replace(inner, source=kept.failing.strip()), *callers))
+
+
+def source_of(report: ExitReport, place: FailurePlace) -> SourceLines | None:
+    """Return the source lines around this place, as they were when it failed; None: the report has none of this
+    place.
+    """
+    kept, inner = report.source_lines, next(iter(place.frames), None)
+    same = kept is not None and inner is not None and (kept.path, kept.line) == (inner.path, inner.line)
+    return kept if same else None
+
+
+def _place_of(report: ExitReport, logs: Path | None) -> FailurePlace:
     item = _deciding(report)
     if item is None:
         file, count = _written(report, logs)

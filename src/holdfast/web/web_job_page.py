@@ -12,7 +12,7 @@ import msgspec
 from holdfast.decide.gang_view import GangView
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import AgentReported, Event, JobSubmitted
-from holdfast.model.exit_report import Evidence, ExitReport, Outcome
+from holdfast.model.exit_report import Evidence, ExitReport, Outcome, SourceLines
 from holdfast.model.gang_protocol import Member
 from holdfast.model.human_format import duration, ranks
 from holdfast.model.job_spec import JobSpec
@@ -23,7 +23,7 @@ from holdfast.record.job_views import JobState, JobView, Survey, detail
 from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
 from holdfast.report.brief_report import report_entries
-from holdfast.report.failure_place import FailurePlace, scene_of
+from holdfast.report.failure_place import FailurePlace, scene_of, source_of
 from holdfast.report.log_files import attempts_of, parts_of
 from holdfast.report.swimlane import Swimlane
 from holdfast.report.text_report import headline
@@ -124,6 +124,8 @@ class JobPage(Noun, frozen=True, kw_only=True):
     text: str = ""
     #: The first line of the exception as the program printed it; empty: there was none.
     exception: str = ""
+    #: The source lines around the place of the failure, as they were when the attempt ended.
+    source: SourceLines | None = None
     #: The lines of the report as `holdfast show` prints them.
     entries: tuple[Entry, ...] = ()
     #: The last lines of the culprit's log before and at the deciding line.
@@ -179,6 +181,7 @@ def read(ask: PageRequest) -> JobPage:
         entries=tuple(Entry(label=label, text=text) for label, text in report_entries(failure, place))
         if failure and place
         else (),
+        source=source_of(failure.report, place) if failure and place else None,
         tail=_tail(place) if place else None,
         running=_running(ask, home, view, spec) if owners is not None else None,
         tail_href=next((log.href for log in logs if log.culprit), ""),

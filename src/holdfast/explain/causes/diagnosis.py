@@ -23,6 +23,7 @@ from holdfast.model.exit_report import (
     ExitReport,
     Original,
     Rerun,
+    SourceLines,
     Trigger,
     WorkerExit,
     signal_name,
@@ -250,7 +251,27 @@ def finish(diagnosis: Diagnosis, evidence: AttemptEvidence, readings: Sequence[R
         confidence=diagnosis.confidence,
         devices=diagnosis.devices or _devices(diagnosis, rerun),
         because=because_of(diagnosis),
+        source_lines=_source_lines(diagnosis, first, evidence),
     )
+
+
+def _source_lines(diagnosis: Diagnosis, first: Culprit | None, evidence: AttemptEvidence) -> SourceLines | None:
+    """Return the source lines of the deciding exception's place, or else of the place in which the culprit stood."""
+    raised = diagnosis.cause.raised if diagnosis.cause is not None else None
+    for worker in evidence.workers:
+        source = worker.source
+        if source is None:
+            continue
+        if raised is not None and raised.frame is not None:
+            if (source.path, source.line) == raised.frame[:2]:
+                return _masked(source)
+        elif first is not None and worker.rank == first.rank:
+            return _masked(source)
+    return None
+
+
+def _masked(source: SourceLines) -> SourceLines:
+    return msgspec.structs.replace(source, path=mask(source.path), lines=tuple(map(mask, source.lines)))
 
 
 def _sentence(text: str) -> str:

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.events import Event
-from holdfast.model.exit_report import Evidence, ExitReport, Outcome
+from holdfast.model.exit_report import Evidence, ExitReport, Outcome, SourceLines
 from holdfast.model.human_format import Zone, clock, duration, ranks, with_address
 from holdfast.record.job_views import JobDetail
 from holdfast.record.report_file import next_command
-from holdfast.report.brief_report import report_entries
-from holdfast.report.failure_place import FailurePlace
+from holdfast.report.brief_report import numbered, report_entries
+from holdfast.report.failure_place import FailurePlace, source_of
 from holdfast.report.page.page_facts import JournalFacts, budgets, facts_of, others
 from holdfast.report.swimlane import STYLE, figure, swimlane_of
 from holdfast.report.text_report import bound_in_words
@@ -70,8 +70,8 @@ def page(
 
     `known`: the job's attempts and report. `events`: its journal, oldest first. `now`: seconds since the epoch.
     `report_json`: the report as `--json` prints it. `written_by`: the versions of the programs that made the page.
-    `scene`: the place of the failure in the worker's log. The page leaves out its source lines, because they come from
-    the log, in which secrets are not masked.
+    `scene`: the place of the failure in the worker's log. The page leaves out the source lines that come from the log,
+    because secrets are not masked there. Those of the report have none.
     """
     history = list(events)
     facts = facts_of(history, known)
@@ -122,7 +122,8 @@ def _top(known: JobDetail, word: str, zone: Zone, now: float, scene: FailurePlac
     if report is not None and last is not None and failed:
         rows.append(("Cause", safe(scene.said or last.reason)))
         frames = tuple(replace(frame, source="") for frame in scene.frames)
-        rows += map(_entry, report_entries(report, replace(scene, frames=frames)))
+        source = source_of(last, scene)
+        rows += [_entry(entry, source) for entry in report_entries(report, replace(scene, frames=frames))]
         if last.devices:
             rows.append(("Devices", safe(", ".join(last.devices[:16]))))
     ended = view.ended if view.ended is not None else now
@@ -136,11 +137,14 @@ def _top(known: JobDetail, word: str, zone: Zone, now: float, scene: FailurePlac
     return f"<header><h1>{head}</h1>{_pairs(rows)}</header>"
 
 
-def _entry(entry: tuple[str, str]) -> tuple[str, str]:
-    """Return one line of the terminal's report as the title and the value of a row."""
+def _entry(entry: tuple[str, str], source: SourceLines | None) -> tuple[str, str]:
+    """Return one line of the terminal's report as the title and the value of a row. `source`: see `source_of`."""
     label, text = entry
     value = safe(text)
-    if label in ("where", "log"):
+    if label == "where" and source is not None:
+        place, _, callers = text.partition("\n")
+        value = f"<code>{safe(place)}</code>{block(chr(10).join(numbered(source)))}<code>{safe(callers)}</code>"
+    elif label in ("where", "log"):
         value = f"<code>{value}</code>"
     return label.capitalize() or "Rank", f"<strong>{value}</strong>" if label == "fix" else value
 
