@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import html
 import json
 import re
 import shutil
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 from hostile_home import ENDED, HOME_AT, Word, hostile_home, hostile_report
@@ -67,7 +68,7 @@ OUR_ATTRIBUTES = ("class", "id", "type", "name", "method", "rel", "role", "http-
 
 #: The lines of a report depend on what the log says: within them each element is looked at by itself.
 IN_A_FAILURE = {
-    "p": {"", "faint"}, "dl": {"report"}, "dt": {""}, "a": {""}, "pre": {"log tail"},
+    "p": {"", "faint"}, "dl": {"report"}, "dt": {""}, "a": {""}, "pre": {"log tail", "log source"},
     "span": {"", "number", "deciding"},
     "dd": {"where", "because", "while", "reason", "seen", "class", "fix", "log", "others", "left"},
 }  # fmt: skip
@@ -336,3 +337,48 @@ def test_lines_of_a_megabyte_are_a_small_page_and_a_whole_download() -> None:
         _shape(ask_site(site, f"/job/{ENDED}/2/1", "q=%3C"))
         _shape(ask_site(site, f"/job/{ENDED}/at", f"t={HOME_AT - 150:.3f}"))
         assert ask_site(site, f"/job/{ENDED}/2/1/stdout.log").body == log
+
+
+ODD_NAMES = (
+    "/",
+    "//",
+    "..",
+    ".",
+    "%2f",
+    "%",
+    "?",
+    "#",
+    "a b",
+    "a+b",
+    "a&b=c",
+    "\u00fc\u4e2d\U0001f680",
+    "'\"<",
+    "\\",
+    ".json",
+    "/1/0",
+)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_each_link_on_the_pages_of_a_job_with_an_odd_name_leads_to_a_page(name: str) -> None:
+    with site_of(lambda word: name if word == "name" else word, b"line\n") as (site, _):
+        seen: dict[str, int] = {}
+        waiting = [
+            "/",
+            "/jobs",
+            "/failures?days=0",
+            "/goodput?days=0&by=name",
+            f"/jobs?name={quote(name)}",
+            f"/job/{ENDED}",
+        ]
+        while waiting:
+            address = waiting.pop()
+            path, _, query = address.partition("?")
+            reply = ask_site(site, unquote(path), query)
+            seen[address] = reply.status
+            if reply.headers and b"html" in dict(reply.headers).get(b"content-type", b""):
+                links = [html.unescape(link).partition("#")[0] for link in re.findall(r'href="(/[^"]*)"', reply.text)]
+                waiting += [link for link in links if link not in seen and link not in waiting and len(seen) < 80]
+        assert {address: status for address, status in seen.items() if status not in (200, 204)} == {}
+        assert ask_site(site, f"/job/{name}").status == 404
+        assert ENDED in ask_site(site, "/jobs", f"name={quote(name, safe='')}").text

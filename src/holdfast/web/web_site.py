@@ -110,6 +110,8 @@ class WebSite:
             exception_handlers={HTTPException: self._told, HoldfastError: self._wrong, sqlite3.Error: self._wrong},
             lifespan=self._lifespan,
         )
+        # A slash too many names no other page: `/job//` is the address of a job that does not exist, not of `/job/`.
+        inner.router.redirect_slashes = False
         return TokenAuth(inner, token=setup.token, port=setup.port, names=setup.names)
 
     def _routes(self, page: Page) -> Iterable[Route]:
