@@ -154,6 +154,9 @@ def test_the_page_of_a_running_job_has_its_progress_limit_and_last_lines(tmp_pat
         assert (page.running.rank, page.running.ranks) == (1, (0, 1))
         assert page.running.lines == tuple(f"step {step} of rank 1" for step in range(3))
         assert page.running.limit_at == pytest.approx(page.created + 300)
+        assert [(row.state, row.well, row.ranks) for row in page.running.nodes] == [("2 up", True, "ranks 0 and 1")]
+        assert page.running.nodes[0].last_output == pytest.approx(time.time(), abs=300)
+        assert page.next_failure.startswith("A failure of the program costs restart 1 of 3")
         assert page.running.href == f"/job/{page.id}/1/1"
         for asked in ("7", "x", "\u0663", "-1", "9" * 40):
             found = job_page(ask._replace(query={"rank": asked})).running

@@ -4,6 +4,7 @@ the time of the last output.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -97,6 +98,27 @@ def signs_of(attempt: Path) -> tuple[dict[Path, tuple[int, float]], list[float]]
     return steps, heard
 
 
+def last_outputs(attempt: Path) -> dict[int, float]:
+    """Return rank → time of its last output, for each rank on this machine that has written any."""
+    heard: dict[int, float] = {}
+    for folder in _ranks(attempt):
+        rank = folder.name.rpartition("-")[2]
+        for name in _STREAMS if rank.isascii() and rank.isdecimal() else ():
+            with contextlib.suppress(OSError):  # the log file does not exist yet
+                found = (folder / name).stat()
+                if found.st_size:
+                    heard[int(rank)] = max(heard.get(int(rank), 0.0), found.st_mtime)
+    return heard
+
+
+def printed_steps(attempt: Path) -> list[tuple[float, float]]:
+    """Return (time, step) for each step that the first rank that prints steps has printed lately, oldest first."""
+    for spans in _outputs(attempt):
+        if found := _counted(spans):
+            return [(at, count.value) for at, count in _steps_of(spans, found[0]) if count.name != "epoch"]
+    return []
+
+
 def _ranks(attempt: Path) -> list[Path]:
     try:
         with os.scandir(attempt) as entries:
@@ -132,28 +154,32 @@ def _in_output(attempt: Path, known: AttemptProgress) -> Iterator[AttemptProgres
     its last output.
     """
 
+    for spans in _outputs(attempt):
+        if found := _counted(spans):
+            count, epoch = found
+            total = count.name.rpartition(" of ")[2]
+            is_epoch = count.name == "epoch"
+            yield AttemptProgress(
+                attempt=known.attempt,
+                step=None if is_epoch else int(count.value),
+                total=int(total) if total.isdecimal() else None,
+                epoch=count.value if is_epoch else epoch,
+                steps_per_s=None if is_epoch else _printed_pace(spans, count),
+                last_output=known.last_output,
+            )
+
+
+def _outputs(attempt: Path) -> Iterator[list[Span]]:
+    """Yield the last lines of each log, in the order of the ranks."""
+
     def number(folder: Path) -> int:
         rank = folder.name.rpartition("-")[2]
         return int(rank) if rank.isascii() and rank.isdecimal() else MOST_RANKS
 
     for folder in sorted(_ranks(attempt), key=number):
         for name in _STREAMS:
-            try:
-                spans = _end_of(folder / name)
-            except OSError:
-                continue  # the log file does not exist yet
-            if found := _counted(spans):
-                count, epoch = found
-                total = count.name.rpartition(" of ")[2]
-                is_epoch = count.name == "epoch"
-                yield AttemptProgress(
-                    attempt=known.attempt,
-                    step=None if is_epoch else int(count.value),
-                    total=int(total) if total.isdecimal() else None,
-                    epoch=count.value if is_epoch else epoch,
-                    steps_per_s=None if is_epoch else _printed_pace(spans, count),
-                    last_output=known.last_output,
-                )
+            with contextlib.suppress(OSError):  # the log file does not exist yet
+                yield _end_of(folder / name)
 
 
 def _end_of(path: Path) -> list[Span]:
@@ -180,20 +206,25 @@ def _printed_pace(spans: Sequence[Span], wanted: Count) -> float | None:
     """Return the steps per second between the first and the last printed value of the count `wanted` in `spans`.
     Without them return the speed that a progress bar printed; None if neither is known.
     """
-    epoch: float | None = None
     first: tuple[float, Count] | None = None
     last: tuple[float, Count] | None = None
-    for span in spans:
-        for count in counts_of_lines(_text(span), epoch):
-            epoch = count.value if count.name == "epoch" else epoch
-            if count.name != wanted.name or span.at is None:
-                continue
-            if first is None or last is None or count.value < last[1].value or count.epoch != last[1].epoch:
-                first = (span.at, count)
-            last = (span.at, count)
+    for at, count in _steps_of(spans, wanted):
+        if first is None or last is None or count.value < last[1].value or count.epoch != last[1].epoch:
+            first = (at, count)
+        last = (at, count)
     if first is None or last is None or last[0] <= first[0] or last[1].value <= first[1].value:
         return _bars_pace(_text(spans[-1])[-_BAR_CHARS:]) if wanted.name.startswith(("bar", "batch")) else None
     return (last[1].value - first[1].value) / (last[0] - first[0])
+
+
+def _steps_of(spans: Sequence[Span], wanted: Count) -> Iterator[tuple[float, Count]]:
+    """Yield each value of the count `wanted` in the output, with the time of its line."""
+    epoch: float | None = None
+    for span in spans:
+        for count in counts_of_lines(_text(span), epoch):
+            epoch = count.value if count.name == "epoch" else epoch
+            if count.name == wanted.name and span.at is not None:
+                yield span.at, count
 
 
 def _bars_pace(line: str) -> float | None:

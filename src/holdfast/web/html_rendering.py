@@ -47,6 +47,17 @@ def hour(at: float) -> str:
     return clock(at)[11:16]
 
 
+def time(at: float) -> str:
+    """Format a time of today in local time, such as `14:03:59`."""
+    return clock(at)[11:19]
+
+
+def pace(steps_per_s: float) -> str:
+    """Format a number of steps per second, as the terminal does."""
+    fast = steps_per_s >= 1 or steps_per_s <= 0
+    return f"{steps_per_s:.3g} steps/s" if fast else f"{1 / steps_per_s:.3g} s/step"
+
+
 def cut(text: str) -> str:
     """Cut a long text to `MOST_TEXT` characters."""
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT} characters more"
@@ -99,6 +110,8 @@ class Rendering:
             "hour": hour,
             "countdown": countdown,
             "cut": cut,
+            "pace": pace,
+            "time": time,
             "size": size,
             "swimlane": picture,
             "class_page": class_page,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,9 +16,8 @@ from holdfast.model.gang_protocol import Member
 from holdfast.model.human_format import duration, ranks
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.noun_base import Noun
-from holdfast.node.attempt_progress import progress_of
 from holdfast.record.job_directory import logs_of
-from holdfast.record.job_views import JobState, JobView, Survey, detail
+from holdfast.record.job_views import JobState, Survey, detail
 from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
 from holdfast.report.brief_report import report_entries
@@ -27,19 +25,15 @@ from holdfast.report.failure_place import FailurePlace, scene_of, source_of
 from holdfast.report.log_files import attempts_of, parts_of
 from holdfast.report.swimlane import Swimlane
 from holdfast.report.text_report import headline
-from holdfast.safe_files import end_of_file
 from holdfast.web.jobs_page import Dot, dot_of
 from holdfast.web.journal_cache import REMEMBERED
-from holdfast.web.log_excerpt import Excerpt, excerpt, shown
+from holdfast.web.log_excerpt import Excerpt, excerpt
 from holdfast.web.owner_view import REPLAYED, Budget, budgets_of, next_failure, waits
 from holdfast.web.page_parts import Home, Page, PageRequest
+from holdfast.web.running_job import MOST_TAIL, RunningAttempt, running_attempt
 
-#: Number of lines shown of the culprit's log, and the size from which on a log is not read for them.
-MOST_TAIL = 12
+#: The size from which on the culprit's log is not read for its last lines.
 MOST_TAIL_BYTES = 8 << 20
-#: Number of bytes at the end of each log of a running rank that are read, and of ranks to choose from.
-MOST_LIVE_BYTES = 16 << 10
-MOST_CHOICES = 64
 #: Maximum number of ranks that have a link to their logs.
 MOST_RANKS = 500
 MOST_EVIDENCE = 40
@@ -73,20 +67,6 @@ class AttemptEntry(Noun, frozen=True, kw_only=True):
 
     record: AttemptRecord
     dot: Dot
-
-
-class RunningAttempt(Noun, frozen=True, kw_only=True):
-    """The attempt that runs now."""
-
-    #: Step, pace and age of the last output, in words; empty: nothing is known yet.
-    progress: str = ""
-    #: When the job's time limit ends it, in seconds since the epoch; None: it has none.
-    limit_at: float | None = None
-    #: The rank whose last lines are shown, its page, and the ranks to choose from; None: no logs are here.
-    rank: int | None = None
-    href: str = ""
-    ranks: tuple[int, ...] = ()
-    lines: tuple[str, ...] = ()
 
 
 class JobPage(Noun, frozen=True, kw_only=True):
@@ -183,36 +163,12 @@ def read(ask: PageRequest) -> JobPage:
         else (),
         source=source_of(failure.report, place) if failure and place else None,
         tail=_tail(place) if place else None,
-        running=_running(ask, home, view, spec) if owners is not None else None,
+        running=running_attempt(ask, home, view, spec, owners, history) if owners is not None else None,
         tail_href=next((log.href for log in logs if log.culprit), ""),
     )
 
 
 PAGE = Page("/job/{job}", "job.html", read)
-
-
-def _running(ask: PageRequest, home: Home, view: JobView, spec: JobSpec | None) -> RunningAttempt:
-    progress = progress_of(home.path, view)
-    attempt = max(attempts_of(home.path, view.id), default=0)
-    parts = parts_of(home.path, view.id, attempt) if attempt else []
-    numbers = sorted({part.rank for part in parts})
-    chosen = ask.query.get("rank", "")
-    rank = int(chosen[:9]) if chosen.isascii() and chosen.isdigit() else None
-    if rank not in numbers:
-        rank = numbers[0] if numbers else None
-    lines: list[str] = []
-    for part in parts:
-        if part.rank == rank:
-            with contextlib.suppress(OSError):
-                lines += [shown(line) for line in end_of_file(part.path, MOST_LIVE_BYTES).splitlines()[-MOST_TAIL:]]
-    return RunningAttempt(
-        progress=progress.words(ask.now) if progress is not None else "",
-        limit_at=view.created + spec.time_limit_s if spec is not None and spec.time_limit_s is not None else None,
-        rank=rank,
-        href=f"/job/{view.id}/{attempt}/{rank}{ask.at(home)}" if rank is not None else "",
-        ranks=tuple(numbers[:MOST_CHOICES]),
-        lines=tuple(lines),
-    )
 
 
 def _tail(place: FailurePlace) -> Excerpt | None:
