@@ -27,7 +27,7 @@ from _common import holdfast, median, put, spread, surroundings
 from holdfast_testing.history_generator import make_history
 
 MOST_BYTES = 300_000
-MOST_PAINT_MS = 1000.0
+MOST_PAINT_MS = 800.0
 _PAINT = """() => new Promise(done => {
   const seen = entries => entries.find(entry => entry.name === 'first-contentful-paint');
   const at = seen(performance.getEntriesByType('paint'));

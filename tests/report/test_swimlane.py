@@ -13,7 +13,19 @@ from holdfast.model.evidence import HangEvidence, MemoryKill, StopRequest, StopS
 from holdfast.model.faults import Assertion, FaultEvent
 from holdfast.model.gang_protocol import Member, MemberState, Report
 from holdfast.model.human_format import utc
-from holdfast.report.swimlane import MarkKind, NodeLanes, Swimlane, SwimlaneRow, figure, scale_of, svg, swimlane_of
+from holdfast.report.swimlane import (
+    MarkKind,
+    NodeLanes,
+    Swimlane,
+    SwimlaneFacts,
+    SwimlaneRow,
+    figure,
+    scale_of,
+    svg,
+    swimlane_facts,
+    swimlane_from,
+    swimlane_of,
+)
 from swimlane_story import BEGAN, HOSTILE_TEXT, story, tags
 
 
@@ -156,3 +168,12 @@ def test_no_text_of_a_job_becomes_markup(node: str, words: str) -> None:
         return figure(swimlane_of(events, records, now=None), utc)
 
     assert tags(page(f"x{node}", words)) == tags(page("x", "harmless"))
+
+
+def test_facts_that_are_taken_bit_by_bit_make_the_same_picture() -> None:
+    events, records = story(nodes=3, each=4, attempts=2, culprit=5)
+    facts = SwimlaneFacts()
+    for number in range(0, len(events), 3):
+        swimlane_facts(events[number : number + 3], facts)
+        swimlane_from(facts, records[:1], now=events[-1][0])
+    assert swimlane_from(facts, records, now=None) == swimlane_of(events, records, now=None)

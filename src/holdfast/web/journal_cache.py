@@ -17,7 +17,7 @@ from holdfast.model.events import Event
 from holdfast.record.job_history import JobHistory, job_history
 from holdfast.record.job_views import JobView, events_after
 from holdfast.record.state_directory import unreadable
-from holdfast.report.swimlane import Swimlane, swimlane_of
+from holdfast.report.swimlane import Swimlane, SwimlaneFacts, swimlane_facts, swimlane_from
 
 #: Limit on the cached events of all jobs together. The jobs that were shown last stay in the cache.
 MOST_EVENTS = 100_000
@@ -32,6 +32,9 @@ class JournalCache:
         self._lock = threading.Lock()
         self._past: dict[Path, JobHistory] = {}
         self._events: OrderedDict[tuple[Path, str], tuple[int, list[Dated]]] = OrderedDict()
+        #: The facts for the swimlanes of running jobs, and from how many events they are.
+        self._facts: OrderedDict[tuple[Path, str], tuple[SwimlaneFacts, int]] = OrderedDict()
+        self._building = threading.Lock()
         self._swimlanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
 
     def past(self, home: Path) -> JobHistory:
@@ -66,7 +69,14 @@ class JournalCache:
             if now is None and (home, view) in self._swimlanes:
                 return self._swimlanes[home, view]
         history = self.events(home, view.id)
-        found = swimlane_of(history, attempts, now=now) if history or attempts else None
+        with self._building:
+            facts, read = self._facts.pop((home, view.id), (SwimlaneFacts(), 0))
+            swimlane_facts(history[read:], facts)
+            if now is not None:
+                self._facts[home, view.id] = facts, max(len(history), read)
+            while len(self._facts) > MOST_SWIMLANES:
+                self._facts.popitem(last=False)
+            found = swimlane_from(facts, attempts, now=now) if history or attempts else None
         if view.ended is not None:
             with self._lock:
                 self._swimlanes[home, view] = found

@@ -11,7 +11,8 @@ It is pure: it reads no clock and no file, and shows times in the `zone` that ca
 
 from __future__ import annotations
 
-from holdfast.report.swimlane.swimlane_build import swimlane_of
+from holdfast.report.swimlane.journal_pass import SwimlaneFacts, swimlane_facts
+from holdfast.report.swimlane.swimlane_build import swimlane_from, swimlane_of
 from holdfast.report.swimlane.swimlane_model import (
     Band,
     Mark,
@@ -35,9 +36,12 @@ __all__ = [
     "PhaseSpan",
     "Stretch",
     "Swimlane",
+    "SwimlaneFacts",
     "SwimlaneRow",
     "figure",
     "scale_of",
     "svg",
+    "swimlane_facts",
+    "swimlane_from",
     "swimlane_of",
 ]

@@ -87,9 +87,12 @@ class SwimlaneFacts:
         return max(self.attempts, default=0)
 
 
-def swimlane_facts(events: Iterable[tuple[float, Event]]) -> SwimlaneFacts:
-    """Collect the facts of a swimlane. `events`: (seconds since the epoch, event), oldest first."""
-    whole = SwimlaneFacts()
+def swimlane_facts(events: Iterable[tuple[float, Event]], known: SwimlaneFacts | None = None) -> SwimlaneFacts:
+    """Collect the facts of a swimlane. `events`: (seconds since the epoch, event), oldest first.
+
+    `known`: the facts of the events before these, to which the new ones are added.
+    """
+    whole = SwimlaneFacts() if known is None else known
     for now, event in events:
         whole.last = max(whole.last, now)
         _take(whole, now, event)

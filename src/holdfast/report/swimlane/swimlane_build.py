@@ -26,10 +26,17 @@ def swimlane_of(
 
     `events`: the job's journal, as `record.views.events` returns it; if it is empty, the bands come from `attempts`
     alone.
+    `attempts`, `now`: see `swimlane_from`.
+    """
+    return swimlane_from(swimlane_facts(events), attempts, now=now)
+
+
+def swimlane_from(told: SwimlaneFacts, attempts: Sequence[AttemptRecord], *, now: float | None) -> Swimlane:
+    """Build the swimlane from the facts of the job's journal, which stay as they are.
+
     `attempts`: the records of ended attempts. `now`: for a running job, seconds since the epoch; None: the job has
     ended.
     """
-    told = swimlane_facts(events)
     records = {record.attempt: record for record in attempts}
     numbers = sorted({*records, *told.attempts})
     shown = numbers[-MOST_BANDS:]
@@ -110,7 +117,9 @@ def _rows(told: SwimlaneFacts, bands: Mapping[int, Band], records: Mapping[int, 
         for index, rank in attempt.ranks.items():
             if rank.begun is None and rank.ended is None and not rank.start_failed:
                 continue
-            row = rows.setdefault((rank.node, index), RankRow(rank.node, index))
+            row = rows.get((rank.node, index))
+            if row is None:
+                row = rows[rank.node, index] = RankRow(rank.node, index)
             row.role = rank.role or row.role
             row.culprit = row.culprit or index in ends.culprits
             row.step = rank.step if rank.step is not None else row.step
