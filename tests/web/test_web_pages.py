@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -226,3 +227,34 @@ def test_a_number_without_an_end_is_no_page(web: Served, jobs: dict[str, str], d
     for query in ("days", "t", "line", "page", "attempt", "before", "after"):
         for path in ("/jobs", "/failures", "/goodput", f"{job}/1/0", f"{job}/at", job):
             assert web.ask(f"{path}?{query}={digits}").status in (200, 400, 404), (path, query)
+
+
+@pytest.mark.real
+def test_the_page_of_a_rank_that_hung_has_its_stack_where_none_could_be_read_before_its_end(
+    empty_site: Served, tmp_path: Path
+) -> None:
+    """py-spy is refused here, so the only stacks are those that the ranks print when they are killed."""
+    refuses = tmp_path / "bin" / "py-spy"
+    refuses.parent.mkdir()
+    refuses.write_text("#!/bin/sh\necho 'Error: Permission denied (os error 13)' >&2\nexit 1\n")
+    refuses.chmod(0o755)
+    text = """
+        import os, signal
+        def waits_for_a_shard():
+            signal.pause()
+        if os.environ["RANK"] == "1":
+            waits_for_a_shard()
+        signal.pause()
+    """
+    typed = [sys.executable, "-m", "holdfast", "run", "--no-checks", "--nproc-per-node", "2", "--hang-timeout", "3"]
+    typed += ["--max-restarts", "0", "--name", "hung", str(script(tmp_path, text))]
+    env = {**environment(empty_site.home), "PATH": f"{refuses.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(typed, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 248, done.stderr
+    job = newest(empty_site)
+    page = empty_site.ask(f"/job/{job}/1/1.json").json
+    [own] = [stack for stack in page["stacks"] if stack["here"]]
+    assert own["ranks"] == "rank 1" and "waits_for_a_shard" in own["place"], page["stacks"]
+    assert own["frames"].splitlines()[0].startswith("waits_for_a_shard (")
+    assert "waits_for_a_shard" in empty_site.ask(f"/job/{job}").text
+    assert "no stack could be read" not in empty_site.ask(f"/job/{job}/1/1").text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.model.environment_diff import FILE, MOST_BYTES, OWN, Difference, differences
-from holdfast.model.events import Event, HangFound
+from holdfast.model.events import Event, EvidenceCollected, HangFound
 from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.exit_report import ExitReport
 from holdfast.model.human_format import ranks
@@ -199,8 +199,16 @@ def _frames(snapshot: RankSnapshot) -> tuple[str, ...]:
 
 
 def _hang(history: Sequence[tuple[float, Event]], attempt: int) -> HangEvidence | None:
-    found = [event.evidence for _, event in history if isinstance(event, HangFound) and event.attempt == attempt]
-    return found[-1] if found else None
+    """Return the attempt's hang as it was last known: the evidence at its end also has the stacks that the ranks printed
+    when they were killed.
+    """
+    found = None
+    for _, event in history:
+        if isinstance(event, HangFound) and event.attempt == attempt:
+            found = event.evidence
+        elif isinstance(event, EvidenceCollected) and event.attempt == attempt and event.evidence.hang is not None:
+            found = event.evidence.hang
+    return found
 
 
 def _line(ask: PageRequest) -> int:
