@@ -45,7 +45,7 @@ def test_the_page_of_a_failed_job_says_why_who_and_what_next(holdfast: Holdfast)
         "the culprit",
         "Other ranks",
         "ranks 0 and 2",
-        "Decisions and budgets",
+        "Decision: fail",
         "--max-restarts",
     ):
         assert said in text
@@ -148,7 +148,7 @@ def test_a_job_that_runs_has_a_page_too() -> None:
     written = page(
         JobDetail(view=view, report=None, attempts=()), events[:5], utc, now=BEGAN + 9, report_json="{}", written_by="a"
     )
-    assert "RUNNING" in written and "attempt 1: running" in written
+    assert ">running</span>" in written and "attempt 1: running" in written
 
 
 def test_a_page_without_a_journal_has_its_attempts_all_the_same() -> None:

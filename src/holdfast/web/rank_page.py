@@ -199,8 +199,8 @@ def _frames(snapshot: RankSnapshot) -> tuple[str, ...]:
 
 
 def _hang(history: Sequence[tuple[float, Event]], attempt: int) -> HangEvidence | None:
-    """Return the attempt's hang as it was last known: the evidence at its end also has the stacks that the ranks printed
-    when they were killed.
+    """Return the attempt's hang as it was last known. The evidence at its end also has the stacks that the ranks
+    printed when they were killed.
     """
     found = None
     for _, event in history:

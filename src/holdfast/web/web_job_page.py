@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,19 +9,20 @@ import msgspec
 
 from holdfast.decide.gang_view import GangView
 from holdfast.model.decisions import AttemptRecord, JobReport
-from holdfast.model.events import AgentReported, Event, JobSubmitted
+from holdfast.model.events import Event, JobSubmitted
 from holdfast.model.exit_report import Evidence, ExitReport, Outcome, SourceLines
-from holdfast.model.gang_protocol import Member
-from holdfast.model.human_format import duration, ranks
+from holdfast.model.human_format import ranks
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_directory import logs_of
-from holdfast.record.job_views import JobState, Survey, detail
+from holdfast.record.job_views import JobDetail, JobState, Survey, detail
 from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
 from holdfast.report.brief_report import report_entries
 from holdfast.report.failure_place import FailurePlace, scene_of, source_of
 from holdfast.report.log_files import attempts_of, parts_of
+from holdfast.report.page.job_page import MOST_EVIDENCE, MOST_OTHERS
+from holdfast.report.page.page_facts import commands_of, facts_of, others, then_of
 from holdfast.report.swimlane import Swimlane
 from holdfast.report.text_report import headline
 from holdfast.web.jobs_page import Dot, dot_of
@@ -36,7 +36,6 @@ from holdfast.web.running_job import MOST_TAIL, RunningAttempt, running_attempt
 MOST_TAIL_BYTES = 8 << 20
 #: Maximum number of ranks that have a link to their logs.
 MOST_RANKS = 500
-MOST_EVIDENCE = 40
 
 
 class CollateralEntry(Noun, frozen=True, kw_only=True):
@@ -67,6 +66,8 @@ class AttemptEntry(Noun, frozen=True, kw_only=True):
 
     record: AttemptRecord
     dot: Dot
+    #: What was decided then, and why.
+    then: str
 
 
 class JobPage(Noun, frozen=True, kw_only=True):
@@ -146,12 +147,16 @@ def read(ask: PageRequest) -> JobPage:
         report=report,
         evidence=tuple(spoken[:MOST_EVIDENCE]),
         more_evidence=max(len(spoken) - MOST_EVIDENCE, 0),
-        attempts=tuple(AttemptEntry(record=record, dot=dot_of(record)) for record in known.attempts),
+        attempts=tuple(
+            AttemptEntry(record=record, dot=dot_of(record), then=then_of(record)) for record in known.attempts
+        ),
         view=None if owners is None else _small(owners),
         budgets=budgets_of(spec.restarts, known.attempts) if spec else (),
         next_failure=next_failure(spec.restarts, known.attempts, ask.now) if spec and runs and not gone else "",
-        others=tuple(others(history, report)) if report and report.code else (),
-        commands=_commands(view.id, runs, known.report is not None and known.report.outcome is Outcome.FAILED, report),
+        others=_others(failure, history, known) if failure and failure.report.code else (),
+        commands=commands_of(
+            view.id, runs, known.report is not None and known.report.outcome is Outcome.FAILED, report
+        ),
         logs=logs[:MOST_RANKS],
         more_logs=max(len(logs) - MOST_RANKS, 0),
         swimlane=REMEMBERED.swimlane(home.path, view, known.attempts, ask.now if runs and not gone else None),
@@ -208,43 +213,12 @@ def logs_of_job(ask: PageRequest, home: Home, job: str, report: ExitReport | Non
     return tuple(sorted(found.values(), key=lambda log: (not log.culprit, log.rank)))
 
 
-def others(history: Sequence[tuple[float, Event]], report: ExitReport) -> Iterable[CollateralEntry]:
-    """Explain from the nodes' reports why the other ranks are not the cause.
-
-    Ranks with the same explanation are grouped.
-    """
-    first = report.first.rank if report.first else None
-    last: dict[int, Member] = {}
-    for _, event in history:
-        if isinstance(event, AgentReported) and event.report.attempt == report.attempt:
-            last |= {member.rank: member for member in event.report.members}
-    alike: defaultdict[str, list[int]] = defaultdict(list)
-    also = {one.rank for one in report.also}
-    for rank in sorted({*last, *report.collateral} - {first}):
-        alike[_why(rank, last.get(rank), report, also)].append(rank)
-    for why, numbers in alike.items():
-        yield CollateralEntry(ranks=ranks(numbers), why=why)
-
-
-def _why(rank: int, member: Member | None, report: ExitReport, also: set[int]) -> str:
-    if rank in also:
-        return "may be the cause as well: what is known does not tell them apart"
-    ended = member.exit if member is not None else None
-    if ended is None:
-        if member is not None and member.start_failed:
-            return f"was not started: {member.start_failed}"
-        return "ended because of it" if rank in report.collateral else "has no end of its own: it ran or waited"
-    if ended.ok:
-        return "finished by itself with exit status 0"
-    later = ""
-    if report.first and report.first.at is not None and ended.ended_at is not None:
-        after_s = ended.ended_at - report.first.at
-        later = f", {duration(after_s)} after the first" if after_s > 0 else ""
-    if ended.after_stop:
-        return f"holdfast had stopped it because of the first failure ({ended.how})"
-    if rank in report.collateral:
-        return f"ended because of a peer's death ({ended.how}{later})"
-    return f"ended{later} with {ended.how}; its words weigh less than those of the first"
+def _others(
+    failure: JobReport, history: Sequence[tuple[float, Event]], known: JobDetail
+) -> tuple[CollateralEntry, ...]:
+    """Explain why the other ranks are not the cause. Ranks with the same explanation are grouped."""
+    groups = others(failure, facts_of(history, known, failure.report.attempt).evidence)[:MOST_OTHERS]
+    return tuple(CollateralEntry(ranks=ranks(each.ranks), why=each.words) for each in groups)
 
 
 def _headline(over: bool, report: ExitReport | None, view: GangView | None, queued: str) -> str:
@@ -256,15 +230,6 @@ def _headline(over: bool, report: ExitReport | None, view: GangView | None, queu
     if queued:
         return f"It waits to be started again: {queued}"
     return "The last word of its supervisor is in the journal; how it stands now is not known here."
-
-
-def _commands(job: str, runs: bool, failed: bool, report: ExitReport | None) -> tuple[str, ...]:
-    if runs:
-        return (f"holdfast logs {job} --follow", f"holdfast stop {job} --reason TEXT")
-    if failed and report is not None and report.first is not None:
-        logs = f"holdfast logs {job} --attempt {report.attempt} --rank {report.first.rank}"
-        return tuple(dict.fromkeys((report.hint or logs, logs, f"holdfast show {job}")))
-    return (f"holdfast show {job}",)
 
 
 def _small(view: GangView) -> GangView:

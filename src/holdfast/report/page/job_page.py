@@ -1,4 +1,7 @@
-"""Builds the page section by section, in the order in which readers ask questions."""
+"""Builds the page section by section, in the words and the order of the job's page in `holdfast web`.
+
+A test compares the two. This page has the environment and the report as JSON besides.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,9 @@ from holdfast.model.events import Event
 from holdfast.model.exit_report import Evidence, ExitReport, Outcome, SourceLines
 from holdfast.model.human_format import Zone, clock, duration, ranks, with_address
 from holdfast.record.job_views import JobDetail
-from holdfast.record.report_file import next_command
 from holdfast.report.brief_report import numbered, report_entries
 from holdfast.report.failure_place import FailurePlace, source_of
-from holdfast.report.page.page_facts import JournalFacts, budgets, facts_of, others
+from holdfast.report.page.page_facts import JournalFacts, budgets, commands_of, facts_of, others, then_of
 from holdfast.report.swimlane import STYLE, figure, swimlane_of
 from holdfast.report.text_report import bound_in_words
 from holdfast.safe_text import harmless
@@ -31,7 +33,7 @@ body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.45 system-ui,
 main{max-width:76rem;margin:0 auto;padding:1.2rem}
 h1{font-size:1.5rem;margin:0 0 .6rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6rem 0 .5rem}
 .word{color:var(--warn)}.word-failed{color:var(--bad)}.word-succeeded{color:var(--good)}
-dl{margin:0}dl div{display:grid;grid-template-columns:10rem 1fr;gap:.2rem .8rem;padding:.15rem 0}
+dl{margin:0}dl div{display:grid;grid-template-columns:6rem minmax(0,1fr);gap:.2rem .8rem;padding:.15rem 0}
 dt{color:var(--faint)}dd{margin:0;white-space:pre-wrap;overflow-wrap:anywhere}
 pre,code{font:13px/1.4 ui-monospace,monospace}code{overflow-wrap:anywhere}
 pre{background:var(--block);border:1px solid var(--line);border-radius:4px;padding:.5rem .7rem;margin:.2rem 0;
@@ -39,14 +41,17 @@ overflow-x:auto;max-height:32rem}
 ol{padding-left:1.6rem}li p{margin:.4rem 0 .1rem;color:var(--faint)}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem}
 th,td{border:1px solid var(--line);padding:.25rem .55rem;text-align:left;vertical-align:top}
-summary{cursor:pointer}
-@media (max-width:40rem){dl div{grid-template-columns:1fr}}
+summary{cursor:pointer}section>details>summary{font-size:1.1rem;font-weight:600;margin:1.2rem 0 .4rem}
+.lead{font-size:1.15rem;margin:.4rem 0;overflow-wrap:anywhere}small{color:var(--faint)}
+@media (max-width:40rem){dl div{grid-template-columns:minmax(0,1fr)}}
 @media print{main{max-width:none;padding:0}pre{max-height:none;overflow:visible;white-space:pre-wrap;
 overflow-wrap:anywhere}.wide{overflow:visible}section{break-inside:auto}h2{break-after:avoid}li,tr{break-inside:avoid}}
 """
 
 
-MOST_EVIDENCE = 60
+MOST_EVIDENCE = 40
+#: Maximum number of groups of ranks whose end is explained.
+MOST_OTHERS = 40
 #: Maximum number of lines shown of one piece of evidence: its last lines.
 MOST_LINES = 60
 #: Limit on the JSON report on the page, in characters. If the report is longer, the page names the file instead.
@@ -80,10 +85,11 @@ def page(
     title = f"{known.view.name or known.view.id} {word.upper()}"
     body = [
         _top(known, word, zone, now, scene or FailurePlace()),
-        _section("What happened, and when", figure(swimlane, zone)),
-        _evidence(known.report.report, zone) if known.report is not None else "",
-        _decisions(known, facts, zone),
+        _section("Time by nodes and ranks", figure(swimlane, zone)),
+        _attempts(known, zone),
         _others(known, facts),
+        _decision(known, facts),
+        _evidence(known.report.report, zone) if known.report is not None else "",
         _environment(known, facts, written_by, zone, now),
         _json(report_json),
     ]
@@ -117,24 +123,25 @@ def _top(known: JobDetail, word: str, zone: Zone, now: float, scene: FailurePlac
     last = report.report if report is not None else None
     failed = report is not None and report.outcome is not Outcome.SUCCEEDED
     look = safe(word.replace(" ", "-"))
-    head = f'<span class="word word-{look}">{safe(word.upper())}</span> {safe(view.name or view.id)}'
+    name = f"{safe(view.name or view.id)} <small>{safe(view.id)}</small>"
+    head = f'<h1>{name} <span class="word word-{look}">{safe(word)}</span></h1>'
     rows: list[tuple[str, str]] = []
+    if last is not None:
+        head += f'<p class="lead">{safe(scene.said or last.reason)}</p>'
     if report is not None and last is not None and failed:
-        rows.append(("Cause", safe(scene.said or last.reason)))
         frames = tuple(replace(frame, source="") for frame in scene.frames)
         source = source_of(last, scene)
-        rows += [_entry(entry, source) for entry in report_entries(report, replace(scene, frames=frames))]
-        if last.devices:
-            rows.append(("Devices", safe(", ".join(last.devices[:16]))))
+        for label, text in report_entries(report, replace(scene, frames=frames)):
+            if label:
+                rows.append(_entry((label, text), source))
+            else:
+                head += f"<p>{safe(text)}</p>"
+    rows.append(("Started", f"{safe(clock(view.created, zone))} on {safe(view.host)}"))
     ended = view.ended if view.ended is not None else now
-    rows.append(("Job", f"<code>{safe(view.id)}</code>"))
-    rows.append(("Began", safe(clock(view.created, zone))))
-    attempts = max(view.attempts, len(known.attempts))
-    took = f"{duration(max(ended - view.created, 0.0))}, {attempts} attempt{'' if attempts == 1 else 's'} ended"
-    rows.append(("Took" if report is not None else "Runs since", safe(took)))
-    if report is not None and failed:
-        rows.append(("Next", f"<code>{safe(last.hint if last and last.hint else next_command(report))}</code>"))
-    return f"<header><h1>{head}</h1>{_pairs(rows)}</header>"
+    rows.append(("Took" if report is not None else "Runs since", safe(duration(max(ended - view.created, 0.0)))))
+    typed = commands_of(view.id, report is None, failed, last)
+    rows.append(("Type", "<br>".join(f"<code>{safe(line)}</code>" for line in typed)))
+    return f"<header>{head}{_pairs(rows)}</header>"
 
 
 def _entry(entry: tuple[str, str], source: SourceLines | None) -> tuple[str, str]:
@@ -146,7 +153,7 @@ def _entry(entry: tuple[str, str], source: SourceLines | None) -> tuple[str, str
         value = f"<code>{safe(place)}</code>{block(chr(10).join(numbered(source)))}<code>{safe(callers)}</code>"
     elif label in ("where", "log"):
         value = f"<code>{value}</code>"
-    return label.capitalize() or "Rank", f"<strong>{value}</strong>" if label == "fix" else value
+    return label.capitalize(), f"<strong>{value}</strong>" if label == "fix" else value
 
 
 def _evidence(last: ExitReport, zone: Zone) -> str:
@@ -154,8 +161,8 @@ def _evidence(last: ExitReport, zone: Zone) -> str:
     if not items:
         return ""
     more = len(last.evidence) - MOST_EVIDENCE
-    note = f"<p>{more} more are in the report.</p>" if more > 0 else ""
-    return _section("Evidence, the strongest first", f"<ol>{''.join(items)}</ol>{note}")
+    note = f"<p>{more} more in report.json</p>" if more > 0 else ""
+    return _folded(f"Evidence, the strongest first: {len(last.evidence)}", f"<ol>{''.join(items)}</ol>{note}")
 
 
 def _source(item: Evidence, zone: Zone) -> str:
@@ -164,34 +171,25 @@ def _source(item: Evidence, zone: Zone) -> str:
     return f"{item.source or item.kind.value}{node}{when}"
 
 
-def _decisions(known: JobDetail, facts: JournalFacts, zone: Zone) -> str:
+def _attempts(known: JobDetail, zone: Zone) -> str:
     if not known.attempts:
-        return ""
+        return _section("Attempts", "<p>None has ended yet.</p>")
     shown = known.attempts[-_ATTEMPTS:]
-    rows = [_attempt(record, zone) for record in shown]
-    head = _head("attempt", "began", "took", "ended as", "decision", "reason", "charged to", "waits")
-    spent = "".join(f"<li>{safe(line)}</li>" for line in budgets(known.report, known, facts.spec))
+    rows = [_attempt(record, zone) for record in reversed(shown)]
+    head = _head("Attempt", "Started", "Took", "Step", "Why it ended", "Then")
     left = len(known.attempts) - len(shown)
-    note = f"<p>{left} attempts before these are in the report.</p>" if left else ""
-    return _section("Decisions and budgets", f"{note}{_table('Decisions', head, rows)}<ul>{spent}</ul>")
+    note = f"<p>{left} attempts before these are in report.json</p>" if left else ""
+    return _section("Attempts", f"{_table('Table of attempts', head, rows)}{note}")
 
 
 def _attempt(record: AttemptRecord, zone: Zone) -> str:
-    decision, report = record.decision, record.report
-    who = f", rank {report.first.rank}" if report.first is not None else ""
-    again = decision.kind.value in ("restart", "replace")
-    charged = ("--max-restarts" if decision.charged else "the platform budget") if again else "-"
-    avoid = f"; avoiding {', '.join(decision.avoid)}" if decision.avoid else ""
-    signs = "; ".join(sign.text for sign in record.signs if sign.text not in decision.reason)
-    progress = f"; progress: {signs}" if signs else ""
+    report = record.report
     cells = [
         clock(record.started_at, zone),
         duration(record.ended_at - record.started_at),
-        f"{report.phrase}{who}",
-        decision.kind.value,
-        f"{decision.reason}{avoid}{progress}",
-        charged,
-        duration(decision.delay_s) if decision.delay_s else "-",
+        "" if record.step is None else str(record.step),
+        f"{report.phrase}: {report.reason}",
+        then_of(record),
     ]
     return f'<tr><th scope="row">{record.attempt}</th>{"".join(f"<td>{safe(cell)}</td>" for cell in cells)}</tr>'
 
@@ -200,13 +198,18 @@ def _others(known: JobDetail, facts: JournalFacts) -> str:
     if known.report is None or known.report.outcome is Outcome.SUCCEEDED:
         return ""
     groups = others(known.report, facts.evidence)
-    if not groups:
+    rows = [f"<li>{safe(ranks(each.ranks))}: {safe(each.words)}</li>" for each in groups[:MOST_OTHERS]]
+    return _section("Other ranks", f"<ul>{''.join(rows)}</ul>") if rows else ""
+
+
+def _decision(known: JobDetail, facts: JournalFacts) -> str:
+    if not known.attempts:
         return ""
-    rows = [
-        f'<tr><th scope="row">{safe(ranks(each.ranks))}</th><td>{safe(each.ended)}</td><td>{safe(each.why)}</td></tr>'
-        for each in groups[:40]
-    ]
-    return _section("Other ranks", _table("Other ranks", _head("ranks", "ended with", "why not the cause"), rows))
+    last = known.attempts[-1]
+    kind = last.decision.kind.value
+    spent = "".join(f"<li>{safe(line)}</li>" for line in budgets(known.report, known, facts.spec))
+    after = f"<p>After attempt {last.attempt}: <strong>{kind}</strong>: {safe(then_of(last))}</p>"
+    return _folded(f"Decision: {kind}", f"{after}<ul>{spent}</ul>")
 
 
 def _environment(known: JobDetail, facts: JournalFacts, written_by: str, zone: Zone, now: float) -> str:
@@ -228,6 +231,8 @@ def _environment(known: JobDetail, facts: JournalFacts, written_by: str, zone: Z
         names.append(f"and {len(facts.nodes) - _NODES} more")
     if names:
         rows.append(("Nodes", safe("; ".join(names), 12_000)))
+    if known.report is not None and known.report.report.devices:
+        rows.append(("Blamed devices", safe(", ".join(known.report.report.devices[:16]))))
     if known.attempts and known.attempts[-1].bound:
         rows.append(("Bound", safe(bound_in_words(known.attempts[-1].bound))))
     checks = known.attempts[-1].checks if known.attempts else None
@@ -255,6 +260,10 @@ def _json(report_json: str) -> str:
         note = f"<p>Only the first {MOST_JSON} characters: the whole is in the job's report.json.</p>"
     inside = f'{note}<pre tabindex="0">{html.escape(harmless(text))}</pre>'
     return f"<section><details><summary>The report as JSON</summary>{inside}</details></section>"
+
+
+def _folded(title: str, inside: str) -> str:
+    return f"<section><details><summary>{title}</summary>{inside}</details></section>"
 
 
 def _section(title: str, inside: str) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.model.decisions import DecisionKind, JobReport
+from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.events import Event, EvidenceCollected, JobResumed, JobSubmitted, NodeJoined
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exit_report import Outcome, WorkerExit
+from holdfast.model.exit_report import ExitReport, Outcome, WorkerExit
 from holdfast.model.human_format import duration
 from holdfast.model.job_spec import JobSpec, NodeInfo
 from holdfast.model.noun_base import Noun
@@ -26,12 +26,14 @@ class JournalFacts(Noun, frozen=True, kw_only=True):
     evidence: AttemptEvidence | None = None
 
 
-def facts_of(events: Iterable[tuple[float, Event]], known: JobDetail) -> JournalFacts:
-    """Collect the facts from the journal's events, oldest first."""
+def facts_of(events: Iterable[tuple[float, Event]], known: JobDetail, attempt: int | None = None) -> JournalFacts:
+    """Collect the facts from the journal's events, oldest first. `attempt`: the attempt whose evidence is wanted; None:
+    that of the job's report, or the last.
+    """
     spec: JobSpec | None = None
     nodes: dict[str, NodeInfo] = {}
     evidence: AttemptEvidence | None = None
-    wanted = known.report.report.attempt if known.report is not None else None
+    wanted = attempt if attempt is not None or known.report is None else known.report.report.attempt
     for _, event in events:
         match event:
             case JobSubmitted():
@@ -55,6 +57,11 @@ class RankGroup(Noun, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     ended: str
     why: str
+
+    @property
+    def words(self) -> str:
+        """Why these ranks are not the cause, and how they ended: `finished its work (exit status 0)`."""
+        return f"{self.why} ({self.ended})" if self.ended else self.why
 
 
 def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[RankGroup, ...]:
@@ -124,3 +131,21 @@ def budgets(report_attempts: JobReport | None, known: JobDetail, spec: JobSpec |
         else "Equal failures do not end the job (--same-failure 0).",
         f"{policy.max_in_a_row} failures in a row without progress end the job.",
     ]
+
+
+def then_of(record: AttemptRecord) -> str:
+    """Return what was decided after an attempt, with the reason: what was avoided, and the signs of progress."""
+    decision = record.decision
+    avoid = f"; avoiding {', '.join(decision.avoid)}" if decision.avoid else ""
+    signs = "; ".join(sign.text for sign in record.signs if sign.text not in decision.reason)
+    return f"{decision.reason}{avoid}{f'; progress: {signs}' if signs else ''}"
+
+
+def commands_of(job: str, runs: bool, failed: bool, report: ExitReport | None) -> tuple[str, ...]:
+    """Return the commands that show more about a job, the most useful first."""
+    if runs:
+        return (f"holdfast logs {job} --follow", f"holdfast stop {job} --reason TEXT")
+    if failed and report is not None and report.first is not None:
+        logs = f"holdfast logs {job} --attempt {report.attempt} --rank {report.first.rank}"
+        return tuple(dict.fromkeys((report.hint or logs, logs, f"holdfast show {job}")))
+    return (f"holdfast show {job}",)
