@@ -8,14 +8,19 @@ A real server and a real Chromium (Debian's, driven by Playwright). `--smoke` ma
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import html
 import os
+import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import textwrap
 import time
 from collections.abc import Iterator
@@ -23,6 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HOST = "gpu-07"
+COLUMNS = 100
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BERT = """
 import os, time
@@ -95,7 +101,7 @@ def main() -> int:
 
 def surroundings(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "SLURM_"))}
-    return {**kept, "HOLDFAST_HOME": str(home), "COLUMNS": "100", "FORCE_COLOR": "1"}
+    return {**kept, "HOLDFAST_HOME": str(home), "COLUMNS": str(COLUMNS), "TERM": "xterm"}
 
 
 def named(words: list[str]) -> list[str]:
@@ -107,11 +113,20 @@ def named(words: list[str]) -> list[str]:
 
 
 def in_terminal(folder: Path, environment: dict[str, str], words: list[str]) -> str:
-    done = subprocess.run(
-        named(words), cwd=folder, env=environment, text=True, timeout=120, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    return done.stdout.replace(f"{folder}/state", "~/.local/state/holdfast").replace(f"{folder}/", "~/demo/")
+    """What the command prints to a terminal, with its colours."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+    done = subprocess.Popen(
+        named(words), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    printed = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # EIO: the last writer is gone
+        while block := terminal.read(1 << 16):
+            printed += block
+    done.wait(timeout=120)
+    text = printed.decode().replace("\r\n", "\n")
+    return text.replace(f"{folder}/state", "~/.local/state/holdfast").replace(f"{folder}/", "~/demo/")
 
 
 def as_svg(command: str, printed: str) -> str:
