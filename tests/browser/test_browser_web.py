@@ -165,6 +165,16 @@ def test_an_open_page_follows_a_job_and_what_the_job_writes_runs_in_no_page(
         log.locator("#log-stdout").get_by_text(re.compile(r"said 1\b")).first.wait_for()
         page = at(browser, server, f"/job/{view['id']}")
         page.get_by_text("Attempt 1 is RUNNING").wait_for()
+        page.get_by_text(re.compile("^Pace: ")).wait_for(timeout=60_000)
+        [node] = server.ask(f"/job/{view['id']}.json").json["running"]["nodes"]
+        assert page.locator("tr", has_text="2 up").inner_text().startswith(node["node"])
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert browser.faults(page) == [], scheme
+        for width in NARROW:
+            page.set_viewport_size({"width": width, "height": 700})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            browser.picture(page, f"web-job-running-{width}")
         log.locator("#log-stdout pre > span").nth(log.locator("#log-stdout pre > span").count()).wait_for()
         (tmp_path / "go-on").write_text("now")
         page.locator("#head .failed").wait_for()
@@ -180,10 +190,45 @@ def test_an_open_page_follows_a_job_and_what_the_job_writes_runs_in_no_page(
         job.wait(timeout=60)
 
 
-def test_a_narrow_window_scrolls_tables_and_not_the_page(browser: Eyes, web: Served, jobs: dict[str, str]) -> None:
-    for path in ("/", "/jobs", "/checks", "/devices", f"/job/{jobs['broken']}", f"/job/{jobs['broken']}/4/1"):
-        page = at(browser, web, path, width=360)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+#: Telephones, and a window of 1280 at a zoom of 200 %.
+NARROW = (320, 390, 640)
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("width", NARROW)
+def test_a_narrow_window_scrolls_tables_and_not_the_page(
+    browser: Eyes, web: Served, jobs: dict[str, str], path: str, width: int
+) -> None:
+    page = at(browser, web, re.sub("@([a-z]+)", lambda found: jobs[found[1]], path), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    tops = page.locator("nav a").evaluate_all("links => links.map(each => each.offsetTop)")
+    assert width < 360 or max(tops) - min(tops) < 5, "the header is one line"
+
+
+def test_a_group_of_equal_failures_has_no_fault_in_light_dark_and_narrow(browser: Eyes, web: Served) -> None:
+    page = at(browser, web, "/failures?days=0")
+    page.locator("a[href^='/failures/group']").first.click()
+    page.get_by_role("heading", level=1).wait_for()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert browser.faults(page) == [], scheme
+    for width in NARROW:
+        page.set_viewport_size({"width": width, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_nothing_moves_for_those_who_want_no_motion(browser: Eyes, web: Served, jobs: dict[str, str]) -> None:
+    for path in ("/", f"/job/{jobs['broken']}"):
+        page = at(browser, web, path)
+        page.emulate_media(reduced_motion="reduce")
+        page.locator("details summary").first.click()
+        assert page.evaluate("document.getAnimations().length") == 0
+        moving = """[...document.querySelectorAll('*')].filter(each => {
+            const style = getComputedStyle(each);
+            return style.transitionDuration !== '0s' || style.animationName !== 'none'
+                || style.scrollBehavior === 'smooth';
+        }).length"""
+        assert page.evaluate(moving) == 0
 
 
 def at(browser: Eyes, server: Served, path: str, *, script: bool = True, **how: Any) -> Any:

@@ -146,7 +146,7 @@ def _failure_row(ask: PageRequest, home: Home, equal: Sequence[_Failure]) -> Att
     newest = equal[0]
     report, view = newest.report, newest.job.view
     place = scene_of(report, None) if report else FailurePlace()
-    frame = next(iter(place.frames), None)
+    frame = next(iter(place.frames), report.source_lines if report else None)
     names = list(dict.fromkeys(one.job.view.name for one in equal))
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return AttentionRow(

@@ -47,11 +47,6 @@ def hour(at: float) -> str:
     return clock(at)[11:16]
 
 
-def time(at: float) -> str:
-    """Format a time of today in local time, such as `14:03:59`."""
-    return clock(at)[11:19]
-
-
 def pace(steps_per_s: float) -> str:
     """Format a number of steps per second, as the terminal does."""
     fast = steps_per_s >= 1 or steps_per_s <= 0
@@ -111,7 +106,6 @@ class Rendering:
             "countdown": countdown,
             "cut": cut,
             "pace": pace,
-            "time": time,
             "size": size,
             "swimlane": picture,
             "class_page": class_page,

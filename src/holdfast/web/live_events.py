@@ -26,6 +26,9 @@ PAUSE_S = 1.0
 #: Seconds after which a page gets an event even without a change. It is needed on a network file system, where inotify
 #: reports only this machine's writes.
 BEAT_S = 15.0
+#: The same for the page of a running job. Its progress and a rank's last lines change without an event, and its ranks
+#: may write too often to follow each line.
+RUNNING_BEAT_S = 5.0
 
 _MODIFY, _CREATE, _MOVED_TO = 0x002, 0x100, 0x080
 _EVENT = struct.Struct("iIII")
@@ -34,12 +37,14 @@ _EVENT = struct.Struct("iIII")
 class EventListener:
     """One open page, which gets events."""
 
-    def __init__(self, home: Path | None, folders: tuple[Path, ...]) -> None:
+    def __init__(self, home: Path | None, folders: tuple[Path, ...], beat_s: float = BEAT_S) -> None:
         """Create the page's listener.
 
         `home`: the state directory that the page shows; None: all. `folders`: directories whose files it shows.
+        `beat_s`: the longest time without an event, in seconds.
         """
         self.home = home
+        self.beat_s = beat_s
         self.folders = folders[:MOST_FOLDERS]
         self.news = asyncio.Event()
 
@@ -74,7 +79,7 @@ class Live:
             yield "retry: 3000\n\n"
             # Do not wait in another asyncio task, which would be left pending when the browser leaves.
             while not self._ended.is_set():
-                await _is_set(listener.news, BEAT_S)
+                await _is_set(listener.news, listener.beat_s)
                 if self._ended.is_set():
                     return
                 listener.news.clear()

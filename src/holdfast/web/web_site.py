@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.metrics.prometheus_text import CONTENT_TYPE, metrics_text
 from holdfast.model.codec import encode
 from holdfast.record.job_directory import logs_of
+from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
 from holdfast.report.swimlane import STYLE
 from holdfast.web import (
@@ -38,7 +39,7 @@ from holdfast.web import (
     web_job_page,
 )
 from holdfast.web.html_rendering import Rendering
-from holdfast.web.live_events import EventListener, Live
+from holdfast.web.live_events import BEAT_S, RUNNING_BEAT_S, EventListener, Live
 from holdfast.web.log_excerpt import blocks
 from holdfast.web.offered_changes import Forbidden, fields_of, release_of, report_of, typed
 from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
@@ -168,7 +169,8 @@ class WebSite:
             for part in at.partition("?")[0].split("/"):
                 folder = job_dir(home.path, part)
                 if part and part not in (".", "..") and folder.is_dir():
-                    return EventListener(home.path, (folder, *_newest(logs_of(home.path, part), at)))
+                    beat_s = RUNNING_BEAT_S if life_of(folder) is OwnerLiveness.ALIVE else BEAT_S
+                    return EventListener(home.path, (folder, *_newest(logs_of(home.path, part), at)), beat_s)
         return EventListener(None, ())
 
     @asynccontextmanager

@@ -10,8 +10,11 @@ function age(seconds) {
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const ahead = seconds < 0;
   const whole = Math.round(Math.abs(seconds));
-  const [size, unit] = units.find(([size]) => whole >= size) || [1, "s"];
-  const text = `${Math.floor(whole / size)} ${unit}`;
+  const at = whole ? units.findIndex(([size]) => whole >= size) : 3;
+  const [size, unit] = units[at];
+  let text = `${Math.floor(whole / size)} ${unit}`;
+  const more = at < 2 ? Math.floor(whole % size / units[at + 1][0]) : 0;
+  if (more) text += ` ${more} ${units[at + 1][1]}`;
   return ahead ? `in ${text}` : `${text} ago`;
 }
 
