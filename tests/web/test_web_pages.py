@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from web_site import Served, environment, run, script
 
+from holdfast.record.job_views import look, look_at
 from holdfast.web.log_excerpt import Excerpt, ExcerptLine, by_time
 
 
@@ -318,3 +319,11 @@ def test_the_page_of_a_job_and_its_page_for_a_ticket_have_the_same_words_in_the_
         ends = ("Logs", f"Decision: {last}")
         links = (": what each had written by then.",)
         assert [found for found in served.until(*ends) if found[1] not in links] == static.until(*ends)
+
+
+def test_one_job_of_the_journal_is_read_as_it_is_among_all(jobs: dict[str, str], home_with_jobs: Path) -> None:
+    views = look(home_with_jobs).jobs
+    assert {view.id for view in views} == set(jobs.values())
+    assert [look_at(home_with_jobs, view.id) for view in views] == list(views)
+    for unknown in ("", "none", "x\0y", "\udcff", "%", "..", "'"):
+        assert look_at(home_with_jobs, unknown) is None

@@ -6,6 +6,7 @@ listed even if the journal could not be written.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import socket
 import sqlite3
@@ -150,6 +151,19 @@ def look(home: Path) -> Survey:
     return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble)
 
 
+def look_at(home: Path, job_id: str) -> JobView | None:
+    """Return one job of the journal, as `look` does; None if the journal does not have it or cannot be read."""
+    with contextlib.suppress(Unusable, UnicodeError):
+        db = open_for_reading(home)
+        if db is not None:
+            try:
+                view = _rows(db, job_id).get(job_id)
+            finally:
+                db.close()
+            return _as_it_stands(home, view) if view is not None and view.state is JobState.RUNNING else view
+    return None
+
+
 def _newest_first(jobs: Mapping[str, JobView]) -> tuple[JobView, ...]:
     return tuple(sorted(jobs.values(), key=lambda view: (view.created, view.id), reverse=True))
 
@@ -259,11 +273,14 @@ def _as_it_stands(home: Path, view: JobView) -> JobView:
     return msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT) if life is OwnerLiveness.OUT_OF_SIGHT else view
 
 
-def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
+def _rows(db: sqlite3.Connection, job_id: str | None = None) -> dict[str, JobView]:
+    """Return id → job, for all jobs of the journal or for one."""
+    one = (" WHERE id = ?", (job_id,)) if job_id is not None else ("", ())
     try:
         rows = db.execute(
             "SELECT id, name, created, host, pid, ended, outcome, code, phrase,"
-            " (SELECT count(*) FROM attempts WHERE attempts.job = jobs.id), spec FROM jobs"
+            " (SELECT count(*) FROM attempts WHERE attempts.job = jobs.id), spec FROM jobs" + one[0],
+            one[1],
         ).fetchall()
     except sqlite3.Error as error:
         raise unusable(error) from error

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
 from holdfast.model.noun_base import Noun
-from holdfast.record.job_views import JobView, Survey, look
+from holdfast.record.job_views import JobView, Survey, look, look_at
 
 
 class NoSuchPage(HoldfastError):
@@ -60,6 +60,10 @@ class PageRequest(NamedTuple):
     def job(self) -> tuple[Home, JobView]:
         """Return the job in the address and its state directory. Raise `NoSuchPage`."""
         wanted, key = self.path.get("job", ""), self.query.get("home", "")
+        for home in self.homes:
+            if key in ("", home.key) and (found := look_at(home.path, wanted)) is not None:
+                return home, found
+        # The journal does not have it: a job's directory may.
         for home, survey in self.surveys():
             if key in ("", home.key):
                 for view in survey.jobs:
