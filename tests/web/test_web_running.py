@@ -8,14 +8,14 @@ import pytest
 
 from holdfast.decide.gang_view import MemberView
 from holdfast.model.gang_protocol import MemberState
-from holdfast.model.job_spec import NodeInfo, Seat
+from holdfast.model.job_spec import NodeInfo, Placement
 from holdfast.node.attempt_progress import AttemptProgress
 from holdfast.web.running_job import HEIGHT, INTERVALS, WIDTH, StepMemory, node_rows, pace_curve
 
 
 def member(rank: int, node: str, state: MemberState | None = MemberState.UP, device: str = "") -> MemberView:
-    seat = Seat(rank=rank, role="worker", role_rank=rank, node=node, local_rank=0, device=device)
-    return MemberView(seat=seat, state=state)
+    seat = Placement(rank=rank, role="worker", role_rank=rank, node=node, local_rank=0, device=device)
+    return MemberView(placement=seat, state=state)
 
 
 def test_the_curve_has_the_pace_of_each_interval() -> None:

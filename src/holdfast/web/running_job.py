@@ -168,16 +168,16 @@ def node_rows(members: Sequence[MemberView], nodes: dict[str, NodeInfo], heard: 
     """
     by_node: defaultdict[str, list[MemberView]] = defaultdict(list)
     for member in members:
-        by_node[member.seat.node].append(member)
+        by_node[member.placement.node].append(member)
     rows = [_row(name, own, nodes.get(name), heard) for name, own in by_node.items()]
     return sorted(rows, key=lambda row: row.well)
 
 
 def _row(name: str, members: Sequence[MemberView], node: NodeInfo | None, heard: dict[int, float]) -> NodeRow:
     states = Counter("not heard yet" if member.state is None else member.state.value for member in members)
-    bound = {device for member in members for device in (member.seat.device, *member.seat.visible) if device}
+    bound = {device for member in members for device in (member.placement.device, *member.placement.visible) if device}
     devices = sorted(bound) or list(node.devices if node is not None else ())
-    numbers = [member.seat.rank for member in members]
+    numbers = [member.placement.rank for member in members]
     return NodeRow(
         node=with_address(name, node.address) if node is not None else name,
         state=", ".join(f"{count} {state}" for state, count in states.most_common()),
