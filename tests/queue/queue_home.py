@@ -40,7 +40,7 @@ class QueueHome:
 
     def submit(self, *words: str | Path, status: int = 0) -> str:
         """Submit, and return the job's id, or the message of the refusal."""
-        done = self.holdfast("submit", "--json", *words)
+        done = self.holdfast("submit", "--platform", "local", "--json", *words)
         assert done.status == status, (done.out, done.err)
         return str(json.loads(done.out)["id"]) if not status else done.err
 

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.real
 
 
 def test_a_submitted_job_gets_devices_runs_and_is_remembered(queue: QueueHome) -> None:
-    done = queue("submit", "--devices", "2", "--", "--no-checks", "--nproc-per-node", "2", "held.py")
+    done = queue(
+        "submit", "--platform", "local", "--devices", "2", "--", "--no-checks", "--nproc-per-node", "2", "held.py"
+    )
     assert done.status == 0 and "is in this machine's queue" in done.out
     [job] = queue.rows()
     queue.until((job,), "running")
@@ -145,11 +147,28 @@ def test_a_waiting_job_is_stopped_with_a_report(queue: QueueHome) -> None:
 
 def test_submit_can_wait_for_the_end_and_has_its_status(queue: QueueHome) -> None:
     queue.holdfast.script("import sys; sys.exit(7)", "fails.py")
-    words = ["submit", "--devices", "0", "--wait", "--", "--no-checks", "--max-restarts", "0", "fails.py"]
+    words = [
+        "submit",
+        "--platform",
+        "local",
+        "--devices",
+        "0",
+        "--wait",
+        "--",
+        "--no-checks",
+        "--max-restarts",
+        "0",
+        "fails.py",
+    ]
     done = queue(*words)
     [job] = queue.jobs()
     assert done.status == queue.jobs()[job]["code"] != 0
-    assert queue("submit", "--devices", "0", "--wait", "--", "--no-checks", "held.py", "held.py").status == 0
+    assert (
+        queue(
+            "submit", "--platform", "local", "--devices", "0", "--wait", "--", "--no-checks", "held.py", "held.py"
+        ).status
+        == 0
+    )
 
 
 def test_a_job_runs_as_it_would_have_been_typed(queue: QueueHome) -> None:
@@ -166,7 +185,7 @@ def test_a_job_runs_as_it_would_have_been_typed(queue: QueueHome) -> None:
     queue.holdfast.env |= {"MINE": "x y", "SSH_AUTH_SOCK": "/tmp/agent", "CUDA_VISIBLE_DEVICES": "5", "PET_NNODES": "1"}
     before = os.umask(0o027)
     try:
-        done = queue("submit", "--devices", "0", "--wait", "--", "--no-checks", "tells.py")
+        done = queue("submit", "--platform", "local", "--devices", "0", "--wait", "--", "--no-checks", "tells.py")
     finally:
         os.umask(before)
     assert done.status == 0 and "CUDA_VISIBLE_DEVICES=5 is not handed on" in done.err
@@ -236,7 +255,7 @@ def test_a_command_that_has_gone_by_its_turn_is_a_report(queue: QueueHome) -> No
 
 
 def test_submissions_at_the_same_time_meet_one_core(queue: QueueHome) -> None:
-    words = ["submit", "--json", "--devices", "1", "--", "--no-checks", "held.py", "a"]
+    words = ["submit", "--platform", "local", "--json", "--devices", "1", "--", "--no-checks", "held.py", "a"]
     started = [queue.holdfast.start(*words) for _ in range(6)]
     ran = [queue.holdfast.finish(each) for each in started]
     assert [each.status for each in ran] == [0] * 6, [each.err for each in ran]
@@ -319,3 +338,16 @@ def test_a_signal_ends_a_queued_run(queue: QueueHome, waits: bool) -> None:
     assert done.status == 250
     assert queue.jobs()[job]["phrase"] == "StoppedByOperator"
     assert "SIGINT to `holdfast run --queue`" in " ".join(queue("show", job).out.split())
+
+
+def test_logs_follow_a_job_from_before_its_turn_to_its_end(queue: QueueHome) -> None:
+    first, second = queue.held(4, "a"), queue.held(4, "b")
+    queue.until((first, second), "running", "queued")
+    assert f"job {second} has written no logs yet" in queue("logs", second).err
+    follows = queue.holdfast.start("logs", second, "--follow")
+    queue.go("a")
+    queue.until((first, second), "over", "running")
+    queue.go("b")
+    done = queue.holdfast.finish(follows)
+    assert done.status == 0 and "waits for its turn" in done.err and "devices 0,1,2,3" in done.out
+    assert "LOCAL" not in queue("jobs").out, "the queue has no other ids"

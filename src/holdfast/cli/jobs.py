@@ -151,7 +151,9 @@ def _print(shown: Sequence[JobView], queued: Sequence[QueuedJob], seen: Queues) 
     failed = last_reports(home, [view for view in shown if view.phrase])
     for view in shown:
         lines.append(row(view, seen.again.get(view.id, ""), failed.get(view.id), progress_of(home, view)))
-    of_platform = [*(each.platform for each in queued), *(view.platform for view in shown)]
+    # A job of this machine's queue has the same id there.
+    of_shown = (view.platform if view.platform and view.platform.id != view.id else None for view in shown)
+    of_platform = [*(each.platform for each in queued), *of_shown]
     if platforms := {known.platform for known in of_platform if known is not None}:
         titled = [" ".join(sorted(platforms)).upper(), *(harmless(known.id) if known else "" for known in of_platform)]
         lines = [(line[0], known_as, *line[1:]) for line, known_as in zip(lines, titled, strict=True)]

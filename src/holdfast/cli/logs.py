@@ -124,12 +124,17 @@ def command(
     if paths:
         print_files(view.id, files_here(parts), as_json=as_json)
         return
+    if follow and view.state is JobState.QUEUED and not parts and view.platform is not None:
+        say(f"job {view.id} ({view.name}) waits for its turn")
+        found, view, note = _begun_in_place(view, view.platform)
+        number, parts = parts_wanted(found.home, view.id, wish)
     runs = view.state is JobState.RUNNING
     if follow and runs:
         follow_logs(found.home, view, wish)
         return
     if not parts:
-        say(f"job {view.id} has written no logs{' yet' if runs else ''}")
+        waits = runs or view.state is JobState.QUEUED
+        say(f"job {view.id} has written no logs{' yet' if waits else ''}")
         return
     if attempt is None and number > 1 and not wish.in_time:
         say(f"attempt {number}, the last; others with --attempt 1{f' to {number - 1}' if number > 2 else ''}")
@@ -152,6 +157,20 @@ def _lines(since: str | None, until: str | None, grep: str | None, tail: int | N
         pattern=None if grep is None else pattern_of(grep),
         tail=tail,
     )
+
+
+def _begun_in_place(view: JobView, platform: PlatformJob) -> tuple[Survey, JobView, OwnerAddress | None]:
+    """Wait until a job that has its directory and waits in a queue begins, or ends without beginning."""
+    from holdfast.platforms.platform_registry import queue_of
+    from holdfast.record.job_views import JobState
+
+    queue = queue_of(platform.platform)
+    assert queue is not None, "the job waits in it"
+    while True:
+        queue.wait(FIRST_PAUSE_S)
+        again = located(view.id)
+        if again[1].state is not JobState.QUEUED:
+            return again
 
 
 def _begun(job: str, platform: PlatformJob) -> tuple[Survey, JobView, OwnerAddress | None]:

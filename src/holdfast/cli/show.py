@@ -132,11 +132,15 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
 
 
 def _of_platform(known: JobDetail) -> str:
-    """Return a line with the platform and its id of the job; "" if no platform has started the job."""
+    """Return a line with the platform and its id of the job; "" if no platform has started the job, or if the platform
+    uses the same id.
+    """
     from holdfast.report.terminal_text import harmless
 
     platform = known.view.platform
-    return "" if platform is None else f"  {harmless(platform.platform):<9}  {harmless(platform.id)}\n"
+    if platform is None or platform.id == known.view.id:
+        return ""
+    return f"  {harmless(platform.platform):<9}  {harmless(platform.id)}\n"
 
 
 _MOST_CONFIG_BYTES = 1 << 20

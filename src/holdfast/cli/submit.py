@@ -130,7 +130,7 @@ def checked_submission(
     if job:
         must_be_a_job_file(request.path)
         text = text_of(request.path)
-    on = platform_meant(request, text)
+    on, why = platform_meant(request, text)
     if not job and on.name != "local":
         raise BadUsage(
             f"--platform {on.name}: {on.title} takes job files: expected one before the `--`",
@@ -143,7 +143,8 @@ def checked_submission(
         )
     found = on.submission(request, settings, text)
     passed_over = parsed(request.path, text, here=False).notes if job else ()
-    for note in dict.fromkeys((*(f"job file {request.path}: {each}" for each in passed_over), *found.notes)):
+    notes = (*(f"job file {request.path}: {each}" for each in passed_over), *found.notes, why)
+    for note in dict.fromkeys(filter(None, notes)):
         say(note)
     return on, found
 

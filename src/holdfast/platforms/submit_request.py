@@ -61,16 +61,22 @@ def submit_platforms() -> tuple[PlatformAccess, ...]:
     return tuple(found for name in PLATFORMS if (found := access_to(name)) is not None)
 
 
-def platform_meant(request: SubmitRequest, text: bytes) -> PlatformAccess:
-    """Return the platform that the options or the file's sections select. Raises `BadUsage` for a user's mistake."""
+def platform_meant(request: SubmitRequest, text: bytes) -> tuple[PlatformAccess, str]:
+    """Return the platform for the job, and a message if neither --platform nor a section of the file selects it.
+
+    Raises `BadUsage` for a user's mistake.
+    """
     refuse_foreign(request.path, text)
-    found = access_to(_name_meant(request, text))
+    name, why = _name_meant(request, text)
+    found = access_to(name)
     assert found is not None, "its name was looked up"
-    return found
+    return found, why
 
 
-def _name_meant(request: SubmitRequest, text: bytes) -> str:
-    """Return the platform's name from --platform, or from the only platform section in the file. Raises `BadUsage`."""
+def _name_meant(request: SubmitRequest, text: bytes) -> tuple[str, str]:
+    """Return the platform's name and a message: from --platform, from the only platform section in the file, or from
+    what is configured on this machine. Raises `BadUsage`.
+    """
     asked = request.platform
     if asked is None:
         try:
@@ -78,7 +84,7 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
         except Malformed as error:
             raise malformed(request.path, error) from None
         if len(found) == 1:
-            return found[0]
+            return found[0], ""
         if found:
             raise BadUsage(
                 f"{request.path} has sections of {' and '.join(found)}: expected --platform to choose one",
@@ -94,11 +100,12 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
             f"--platform {asked}: there is no such platform; expected one of: {', '.join(PLATFORMS)}{meant}",
             hint=f"holdfast submit --platform {(near or PLATFORMS)[0]} {request.path}",
         )
-    return asked
+    return asked, ""
 
 
-def default_platform(environment: Mapping[str, str]) -> str:
-    """Return the platform for a job that names none: a cluster that is configured here and answers, else this machine.
+def default_platform(environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the platform for a job that names none, and why: a cluster that is configured here and answers, else this
+    machine.
 
     Raises `BadUsage` inside a job, and if the cluster does not answer.
     """
@@ -118,8 +125,8 @@ def default_platform(environment: Mapping[str, str]) -> str:
                 f"{found.title} is configured here and does not answer ({presence}): expected --platform",
                 hint="holdfast submit --platform local …, for this machine's queue",
             )
-        return name
-    return "local"
+        return name, f"{found.title} is configured here and answers: the job goes there (--platform local: it does not)"
+    return "local", "no Slurm is configured here: the job goes to this machine's queue"
 
 
 def _takes_jobs(name: str) -> bool:
