@@ -1,4 +1,4 @@
-"""`holdfast priority JOB CLASS`: changes the class of a job in this machine's queue."""
+"""`holdfast priority JOB PRIORITY`: changes the priority of a job in this machine's queue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.errors import BadUsage
 
 @click.command()
 @click.argument("job", shell_complete=jobs)
-@click.argument("priority", metavar="CLASS")
+@click.argument("priority", metavar="PRIORITY")
 def command(job: str, priority: str) -> None:
-    """Change the class of a job that waits: low, normal, high or urgent."""
+    """Change the priority of a job that waits: low, normal, high or urgent."""
     from holdfast.queue.core_client import ask_if_any
     from holdfast.queue.core_messages import SetPriority
     from holdfast.record.job_lookup import find

@@ -57,7 +57,7 @@ def _meant(rows: tuple[QueueRow, ...], job: str) -> QueueRow:
 
 
 def _listed(rows: tuple[QueueRow, ...]) -> str:
-    lines: list[tuple[str, ...]] = [("JOB", "NAME", "USER", "STATE", "CLASS", "DEVICES", "TIME", "WHY")]
+    lines: list[tuple[str, ...]] = [("JOB", "NAME", "USER", "STATE", "PRIORITY", "DEVICES", "TIME", "WHY")]
     lines += [
         (row.id, row.name, row.user, row.state, row.priority, _devices(row), _limit(row), _why(row))
         for row in sorted(rows, key=lambda row: row.state != "running")
@@ -95,7 +95,7 @@ def _explained(row: QueueRow) -> str:
     parts += ["alone on the machine"] if needs.exclusive else []
     lines = [
         f"job {row.id} ({row.name}) of {row.user} {row.state.upper()}",
-        f"  class      {row.priority}",
+        f"  priority   {row.priority}",
         f"  needs      {', '.join(parts)}",
         f"  submitted  {clock(row.submitted_at)}",
     ]

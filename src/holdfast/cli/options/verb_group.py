@@ -17,7 +17,7 @@ VERBS: dict[str, str] = {
     "run": "Run a job: check, launch, explain exits, restart, report.",
     "submit": "Submit a job to this machine's queue or to a cluster.",
     "queue": "Show this machine's queue, and why jobs wait.",
-    "priority": "Change the class of a job that waits.",
+    "priority": "Change the priority of a job that waits.",
     "core": "Show or end the process of this machine's queue.",
     "prepare": "Write the runtime with which a task's container starts.",
     "explain": "Say why a job died, from any log of any launcher.",

@@ -20,7 +20,7 @@ SUBMIT_OPTIONS = (
     SubmitOption("cpus", ("--cpus", "--cpus-per-task", "-c"), "N", "Cores of each node."),
     SubmitOption("memory", ("--memory", "--mem"), "SIZE", "Memory of each node: 64G."),
     SubmitOption("time", ("--time", "-t"), "LIMIT", "The time limit: 2h, 1d12h, minutes, H:M:S.", often=True),
-    SubmitOption("priority", ("--priority",), "CLASS", "low, normal, high or urgent.  [normal]", often=True),
+    SubmitOption("priority", ("--priority",), "PRIORITY", "low, normal, high or urgent.  [normal]", often=True),
     SubmitOption("on", ("--on",), "DEVICES", "Just these devices: 3, or 0,3."),
     SubmitOption("exclusive", ("--exclusive",), "", "Nothing else runs on the machine beside it."),
     SubmitOption("output", ("--output", "-o"), "FILE", "Where what is printed goes.  [output.log in the job's folder]"),
