@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from builders import T
 from holdfast.explain import explain
-from holdfast.explain.explanation_rules import order_of_belief
+from holdfast.explain.explanation_rules import OTHER_RULES, order_of_belief
 from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,
@@ -19,7 +19,7 @@ from holdfast.model.evidence import (
     StopRequest,
     WorkerEvidence,
 )
-from holdfast.model.exit_report import Evidence, EvidenceKind, WorkerExit
+from holdfast.model.exit_report import Evidence, EvidenceKind, OtherRule, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from places import DOCS
 
@@ -57,3 +57,7 @@ def test_what_stands_first_is_believed_before_all_that_comes_later(place: int) -
     if place <= 4:
         evidence = replace(evidence, workers=(WorkerEvidence(rank=0, node="a", exit=KILLED_EXIT),))
     assert explain(evidence).phrase == BELIEFS[place][0]
+
+
+def test_every_rule_has_its_meaning() -> None:
+    assert set(OTHER_RULES) == set(OtherRule)

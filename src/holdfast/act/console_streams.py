@@ -199,7 +199,7 @@ class RawStream:
         if not block or console.closed:
             return
         pieces: list[Buffer] = [block]
-        # If the unfinished line is from the worker's other raw stream, this stream may continue the line.
+        # Begin a new line, unless the unfinished line is from a raw stream (without prefixes) too.
         if console.owner is not None and not isinstance(console.owner, RawStream):
             pieces.insert(0, b"\n")
         console.put(self, pieces, len(block), now, unfinished=not block.endswith(b"\n"))

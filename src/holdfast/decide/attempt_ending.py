@@ -179,7 +179,7 @@ class AttemptRecorder:
                 moved = f"{left.cost()}: {reason}"
                 gang.decide_anew(replace(last.decision, kind=DecisionKind.REQUEUE, reason=moved, delay_s=0.0))
             elif last is None or last.decision.charged or last.attempt <= gang.began_after:
-                # Count this requeue here. Any other requeue is counted by the decision after an attempt.
+                # No decision of an attempt counts this requeue, so count it here.
                 gang.count_requeue()
             gang.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)

@@ -282,6 +282,7 @@ OTHER_RULES: dict[OtherRule, str] = {
     OtherRule.OWNER_DIED: "The owner of the job died without a report, and its guard or a later command wrote one.",
     OtherRule.OWNER_SILENT: "A node's agent waited for an owner that had stopped to answer.",
     OtherRule.OWNER_ABSENT: "A node's agent never reached the owner of its job.",
+    OtherRule.START_FAILED: "The queue of this machine could not start the job's command.",
     OtherRule.BUG: "Explaining failed inside holdfast: the report has the exit status only.",
 }
 

@@ -90,8 +90,8 @@ def refused(
 ) -> FetchError:
     """Return the failure for a server's HTTP status of 400 or more.
 
-    `shown`: the URI for messages. `reason`: the server's text beside the status. `store`: whether the server is an
-    object store or a file system. `wait_s`: the server's Retry-After, in seconds; None if it sent none.
+    `shown`: the URI for messages. `reason`: the server's text beside the status. `store`: whether the server is a
+    store of objects or files, such as S3 or WebHDFS. `wait_s`: the server's Retry-After, in seconds, or None.
     """
     said = f"{status} {reason}".strip()
     match status:

@@ -105,8 +105,8 @@ class Starter(Protocol):
 
         The starter runs in its own process, a child of the guard on the owner's node, so that it survives the owner.
         The agents connect to `address` and `port`. From `guard_fd` the starter reads the guard's signals
-        (`holdfast.act.guard.WORD` bytes each). The end of file of `guard_fd` means that the guard has died or the job
-        is over: the starter then ends the agents.
+        (`holdfast.act.guard.WORD` bytes each). A block of zeros (`guarded_children.OVER`) means that the job is over:
+        let the agents finish, then return. The end of file means that the guard has died: end the agents at once.
         """
         ...
 
@@ -120,7 +120,7 @@ class NodesOrder(msgspec.Struct, frozen=True):
     port: int
     #: The job's secret key, 32 bytes.
     key: bytes
-    #: The path of the key, for messages; the key itself is never shown.
+    #: Where the key came from, for messages: a path or a clause. The key itself is never shown.
     key_from: str
     #: The job's identity, equal for all nodes of a job: `--rdzv-id`, else the job's name and its script.
     job: str

@@ -27,7 +27,7 @@ ITSELF = -1
 
 
 def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
-    """Read the agent's settings and run this node's part of the job. Return the exit status.
+    """Read the agent's order and run this node's part of the job. Return the exit status.
 
     `render`: formats the final report as text. `over_nodes`: runs this node's part of the job.
     """
@@ -69,7 +69,7 @@ def _enter(directory: str) -> None:
 
 
 def _read_order() -> AgentJoin | None:
-    """Read the agent's settings, and wait until no other agent of this run is on this host.
+    """Read the agent's order, and wait until no other agent of this run is on this host.
 
     Return None if the agent's connection ends before.
     """

@@ -1,4 +1,4 @@
-"""Decides whether a job runs on this machine or on several, from options, the platform or an agent's settings."""
+"""Decides whether a job runs on this machine or on several, from options, the platform or an agent's order."""
 
 from __future__ import annotations
 

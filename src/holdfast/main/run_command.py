@@ -74,7 +74,7 @@ def start(
     `guard_fd`: descriptor that becomes readable when the guard dies; None: create a guard.
     `render`: formats the final report as text.
     `over_nodes`: runs a job on several machines.
-    `joining`: the agent's settings, if a starter started this process for a job that was typed elsewhere.
+    `joining`: the agent's order, if a starter started this process for a job that was typed elsewhere.
     """
     options = with_variables(options, os.environ)
     where = home_of(os.environ)
@@ -369,8 +369,8 @@ def _notes(options: RunOptions, of_platform: tuple[str, ...], many: MultiNodeJob
 
 
 def _command_warnings(options: RunOptions, spec: JobSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Yield warnings about an option of holdfast behind the script's name, and about commands that start other
-    launchers.
+    """Return two tuples of warnings: about options of holdfast after the script's name, and about commands that start
+    other launchers.
     """
     words = options.words
     behind = not options.module and not options.no_python and any(word.startswith("--") for word in words[1:])

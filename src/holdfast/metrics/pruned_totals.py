@@ -21,7 +21,7 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 FILE_NAME = "totals.json"
-#: How long after a job's end its totals are saved, in seconds. After this time no platform restarts the job.
+#: A job's totals are saved this long after its end, in seconds. By then no platform restarts the job.
 AFTER_S = 86_400.0
 MOST_BYTES = 64 * 1024 * 1024
 

@@ -178,7 +178,7 @@ class LookAtRanks(Message, frozen=True, kw_only=True):
     """Take a sample of the ranks on this node. Answer with `RanksSeen` of the same attempt and number."""
 
     attempt: int
-    #: The number of the sample, which rises. An answer to another sample is ignored.
+    #: The number of the sample; a later sample has a higher one. The owner ignores answers with another number.
     number: int
     closeness: Closeness
     #: Whether the stacks include native frames. To read them, the node halts each process for a moment.

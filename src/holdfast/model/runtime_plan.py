@@ -29,7 +29,7 @@ class Prerequisite(Noun, frozen=True, kw_only=True):
 
 
 class Daemon(Noun, frozen=True, kw_only=True):
-    """A command that runs beside the workers of an attempt, on each node with a worker of its roles."""
+    """A command that runs beside the workers of an attempt, on each node with a worker of the hook's roles."""
 
     name: str
     command: tuple[str, ...]

@@ -129,9 +129,9 @@ def _provider() -> TracerProvider:
 
 
 def _marks(swimlane: Swimlane, attempt: int) -> Iterator[tuple[Mark, str, str]]:
-    """Yield the marks of one attempt, each with its ranks and its node, or "" for none.
+    """Yield the marks (moments on the swimlane, such as a kill) of one attempt, each with its ranks and its node.
 
-    Attempt 0: marks without an attempt.
+    Ranks or node are "" if the mark has none. Attempt 0: the marks that belong to no attempt.
     """
     rows: list[tuple[tuple[Mark, ...], str, str]] = [(swimlane.marks, "", "")]
     for nodes in swimlane.nodes:

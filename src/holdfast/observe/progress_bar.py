@@ -1,8 +1,8 @@
 r"""Thins out a stream's progress bars: of the lines that begin or end with `\r`, the terminal shows only the last of
 each second.
 
-On a terminal of its own, each such line overwrites the one before, so nothing is lost. With several workers, each would
-become a separate line. A line that ends with a newline, and text without a `\r`, are shown at once.
+In a terminal, each state of a progress bar overwrites the state before. In the output of several workers each state
+would become a separate line. A line that ends with a newline, and text without a `\r`, are shown at once.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The rest of holdfast knows platforms only by these classes (`platform_registry.py` finds them). A job's processes use
 `Platform`. Commands about jobs use its base `PlatformAccess`. `job` and `launch` have no default. `submission`,
 `agent_join` and `end_of_run` have none either, but a platform needs them only if it takes submissions, passes an
-agent's settings in the environment, or restarts jobs. docs/internals/platforms.md shows how to write a platform.
+agent's order in the environment, or restarts jobs. docs/internals/platforms.md shows how to write a platform.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Platform(PlatformAccess):
     def agent_environment(self, sent: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
         """Return an agent's environment.
 
-        `sent`: variables from the agent's settings. `there`: variables of the agent's process.
+        `sent`: variables from the agent's order. `there`: variables of the agent's process.
         """
         return {**there, **sent}
 
@@ -214,7 +214,7 @@ class Platform(PlatformAccess):
         return ()
 
     def agent_join(self) -> AgentJoin:
-        """Return an agent's settings, if the platform passes them in the environment and not on standard input."""
+        """Return an agent's order, if the platform passes them in the environment and not on standard input."""
         raise NotImplementedError
 
     # -------------------------------------------------------------------------------------- watching and ending a job

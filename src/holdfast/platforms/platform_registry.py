@@ -1,7 +1,7 @@
 """The list of all platforms. A platform is built in, or it is an entry point of an installed package.
 
 No other part of holdfast names the platforms' modules. A built-in platform is imported only if one of its variables or
-settings is set. A package's platform is imported only if something names it: `HOLDFAST_PLATFORM`, an agent's settings,
+settings is set. A package's platform is imported only if something names it: `HOLDFAST_PLATFORM`, an agent's order,
 an option, or a job's record.
 """
 
@@ -214,7 +214,7 @@ def platforms_to_start_with(environment: Mapping[str, str], settings: Settings) 
 
 
 def platform_of_agent(environment: Mapping[str, str]) -> Platform | None:
-    """Return the platform that passed this agent's settings in the environment.
+    """Return the platform that passed this agent's order in the environment.
 
     Return None if they come on standard input.
     """

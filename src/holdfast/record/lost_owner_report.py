@@ -101,8 +101,8 @@ def _found(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> LostOwner:
-    """Collect the evidence about the dead owner. Kill remaining workers, if no guard has. The parameters are those of
-    `report_of_loss`.
+    """Collect the evidence about the dead owner. Kill the workers that remain because the owner's guard died too. The
+    parameters are those of `report_of_loss`.
     """
     died_at = last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])

@@ -10,7 +10,7 @@ from holdfast.report.statistics.failure_statistics import FailedAttempt, failure
 from holdfast.web.history_filter import DAY_S, chosen, day
 from holdfast.web.page_parts import Home, NoSuchPage, Page, PageRequest
 
-#: Number of days of the bars, up to the group's last failure or today.
+#: The chart has at most one bar for each of so many days.
 MOST_DAYS = 60
 MOST_FAILURES = 100
 

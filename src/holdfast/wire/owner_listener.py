@@ -155,7 +155,8 @@ class OwnerListener:
         #: The peers without a hello (first message) so far, in the order of arrival.
         self._waiting: dict[Peer, None] = {}
         self._peers: dict[Peer, None] = {}
-        #: Peer with its last message sent → when it must have closed the connection; the earliest first.
+        #: Peer to which the owner has sent its last message → the time by which the peer must have closed the
+        #: connection. The earliest comes first.
         self._leaving: dict[Peer, float] = {}
         self._open = True
         listening.setblocking(False)

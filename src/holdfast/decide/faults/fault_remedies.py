@@ -51,9 +51,10 @@ def by_severity(severity: Severity) -> Remedy:
 
 
 def remedy_of(code: str, severity: Severity, levels: Mapping[str, Remedy]) -> Remedy:
-    """Return the base level of a canonical code: its remedy without any frequency or duration rule.
+    """Return the remedy of a fault code, before any rule about frequency or duration counts.
 
-    `levels`: code → its level in a code list. `severity`: decides if no list has the code.
+    `code`: the code in holdfast's form. `levels`: code → its remedy in a code list. `severity`: decides if no list has
+    the code.
     """
     known = levels.get(code)
     return by_severity(severity) if known is None else known

@@ -112,9 +112,9 @@ def _word(level: Remedy | None) -> str:
 
 
 class Reason(Noun, frozen=True, kw_only=True):
-    """An escalation by a rule, or a hold (an exclusion that outlasts the fault).
+    """The reason why a device is treated worse than its fault code alone demands.
 
-    It raises a device's level above the base level of a fault code, unless `counts` is False.
+    It is an escalation by a rule, or a hold (an exclusion that outlasts the fault). Without `counts` it has no effect.
     """
 
     #: The kind of escalation in Ascend's terms: FaultFrequency, FaultDuration, or FaultAutofill (a hold whose record

@@ -1,4 +1,4 @@
-"""The choice of devices for a job: those that it has named, near to each other, suspect ones last."""
+"""Chooses devices for a job: the devices that the user named, then devices near to each other, suspect ones last."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class WaitingJob(Noun, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     priority: Priority = Priority.NORMAL
     needs: Needs
-    #: The time limit of each start, grace included; None: unknown.
+    #: The longest time that the job holds its devices after each start, in seconds; None: unknown.
     time_s: float | None = None
     #: The moment of the first submission. A job that was preempted keeps it.
     submitted_at: float

@@ -59,7 +59,7 @@ def restores(signs: Iterable[Sign]) -> bool:
 
 
 def healthy(signs: Iterable[Sign]) -> bool:
-    """Return whether these signs of progress include a run of at least `healthy_s`."""
+    """Return whether one of these signs is that the attempt ran for at least `healthy_s` of the restart policy."""
     return any(sign.kind is SignKind.HEALTHY for sign in signs)
 
 

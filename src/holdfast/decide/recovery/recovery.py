@@ -207,8 +207,9 @@ def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy:
 
 
 def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
-    """Return why the job may not avoid these further devices or nodes; empty if it may. If it blames many, the job
-    itself may cause the faults.
+    """Return the reason for ending the job because it would avoid more than `most` devices or nodes.
+
+    Many blamed devices suggest that the job itself causes the faults.
 
     `taken`: the names that the job already avoids. `most`: how many it may avoid. `bad`: the further names.
     """

@@ -59,7 +59,7 @@ def _free(record: AttemptRecord) -> bool:
 
 
 def restarted(record: AttemptRecord) -> bool:
-    """Return whether another attempt followed the recorded one, in the same run of the job or another."""
+    """Return whether another attempt followed the recorded one, in the same run or after a requeue."""
     return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE, DecisionKind.REQUEUE)
 
 

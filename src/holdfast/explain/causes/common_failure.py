@@ -36,8 +36,10 @@ _RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]]) -> tuple[int, ...]:
-    """Return the ranks that raised the exception of the clue `best` at the same place; none if only one rank raised
-    it."""
+    """Return the ranks that raised the same exception at the same line of code; empty if only one rank raised it.
+
+    `best`: the sign of a failure in the log of one of these ranks.
+    """
     mine = _same(raised_by(best))
     if mine is None:
         return ()

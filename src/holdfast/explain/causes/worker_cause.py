@@ -455,7 +455,7 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     # After holdfast's stop the signal came from holdfast, so only the log counts.
     ours = ended is not None and ended.after_stop
     signalled = ended is not None and ended.signal is not None and best.weight >= Weight.OWN and not ours
-    # If no specific line explains a signal, report the signal. A line before an abort is the abort's cause.
+    # Report the signal unless a line explains it. For SIGABRT (6) the line before the abort is such an explanation.
     if signalled and ended is not None and (ended.signal != 6 or best.weight is Weight.ABORT):
         return None
     diagnosis = _diagnosis(best, matcher)

@@ -40,8 +40,7 @@ MOST_COUNTED = 4096
 #: If the gate (one pattern for all atoms) stops this often at a word in one block, the word counts as common in this
 #: log.
 USUAL = 8
-#: Maximum number of times that the gate (one pattern for all atoms) is rebuilt without the words that are common in a
-#: log.
+#: The gate is rebuilt at most this often, each time without one more word that is common in the log.
 MOST_LEARNT = 8
 KNOWN_MOST = 4096
 #: Maximum length in characters of a line whose shape (the line with 0 for each digit) is cached. At most `KNOWN_MOST`
@@ -83,7 +82,7 @@ def shape(text: str) -> str:
 
 
 def is_blind(pattern: str) -> bool:
-    """Return whether the pattern treats all digits alike. Then lines of the same shape give the same result."""
+    """Return whether the pattern treats all digits alike, so that lines that differ only in digits match alike."""
     return not any(map(str.isdigit, _BLIND.sub("", pattern)))
 
 

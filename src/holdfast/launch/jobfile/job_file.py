@@ -1,4 +1,4 @@
-"""The result of reading a job file: the job, and the keys that are not part of the job's record."""
+"""The result of reading a job file: the job, and the keys that the journal does not store."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class JobFaults:
         return self._digest(self._faults.reload(policy, now), now)
 
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
-        """Handle a new phase of the gang."""
+        """Act on the gang's new phase: free the devices for resets during a pause, and take them before a start."""
         found: list[ev.Event] = []
         if phase is Phase.BACKOFF:
             found += self._act(self._resets.use(False, now), now)

@@ -207,7 +207,7 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             return  # drop the result, because another attempt has begun meanwhile
-        # Kill the processes that these hooks have left, because they must not run on into the next attempt.
+        # Kill the processes that the finished hooks have left, so that none runs on into the next attempt.
         kill(self._host.processes())
         self._answer = ev.HooksFinished(attempt=order.attempt, failures=failures, cause=order.cause)
         self._tell(self._answer)

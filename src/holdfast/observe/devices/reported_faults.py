@@ -39,7 +39,7 @@ _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices a
 
 
 class FaultRejected(Exception):
-    """Raised if a reported line is refused, with the reason as its text. The reader of the lines catches it."""
+    """Raised if a line that reports a fault is no valid report. The text is the reason."""
 
 
 def kind_of(why: str) -> str:

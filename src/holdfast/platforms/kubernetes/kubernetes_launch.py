@@ -126,7 +126,7 @@ def mounted_key(environment: Mapping[str, str]) -> bytes:
 
 
 def join_in_pod() -> AgentJoin:
-    """Read this agent's settings from environment variables, then remove them. The key is read from a file."""
+    """Read this agent's order from environment variables, then remove them. The key is read from a file."""
     environment = dict(os.environ)
     host, _, port = environment[object_names.OWNER_ADDRESS].rpartition(":")
     text = environment.get(ORDER, "")

@@ -38,9 +38,9 @@ def notice_path(home: Path, job: str, step: int, env: Mapping[str, str]) -> Path
 
 
 class FirstTask:
-    """A `Starter` for tasks that Slurm has already started. It only publishes the owner's address.
+    """A `Starter` for tasks that Slurm has already started. It only writes the owner's address to a file.
 
-    `addresses`: the addresses of the owner's machine, which the file contains.
+    `path`: the file, which the other tasks read. `addresses`: the addresses of the owner's machine.
     """
 
     news_fd = -1

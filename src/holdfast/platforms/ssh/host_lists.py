@@ -44,7 +44,10 @@ def hosts_of(names: Iterable[str], origin: str) -> tuple[ListedHost, ...]:
 
 
 def hostfile(path: Path, origin: str) -> tuple[ListedHost, ...]:
-    """Read a host file, with one host per line; `#` begins a comment. `origin`: as in `hosts_of`. Raises `BadUsage`."""
+    """Read a host file, with one host per line; `#` begins a comment. Raises `BadUsage`.
+
+    `origin`: the option or variable that names the file.
+    """
     try:
         kind = not_a_file(path)
         if kind and kind != "a directory":

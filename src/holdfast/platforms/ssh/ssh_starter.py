@@ -312,7 +312,7 @@ class _Host:
     """One host, with its ssh process and its retries."""
 
     def __init__(self, hosts: _Hosts, listed: ListedHost, rank: int, order: bytes) -> None:
-        """`rank`: index of the host in the list. `order`: the agent's settings, as bytes for ssh's standard input."""
+        """`rank`: index of the host in the list. `order`: the agent's order, as bytes for ssh's standard input."""
         self._hosts = hosts
         self._sent = hosts.sent
         self._host = listed.host
@@ -331,7 +331,7 @@ class _Host:
         self.open = True
 
     def begin(self, now: float) -> None:
-        """Start ssh and send it the agent's settings."""
+        """Start ssh and send it the agent's order."""
         self._again = None
         self._since = now
         sent = self._sent

@@ -109,9 +109,9 @@ class _Nursery:
             stream.flush()
         gc.collect()
         gc.freeze()
-        # At shutdown the interpreter collects the script's objects, which runs their `__del__` and the `finally` of
-        # generators. So `__main__` must stay collectable. To collect all imported modules too would cost each worker
-        # tenths of a second.
+        # All imported modules are frozen: the interpreter does not collect them at its shutdown, which would cost each
+        # worker tenths of a second. `__main__` is thawed again, because collecting the script's objects runs their
+        # `__del__` and the `finally` of generators.
         main_module = sys.modules["__main__"]
         fork_to_worker.thaw(main_module, vars(main_module))
         self._first_fork()

@@ -166,7 +166,7 @@ class Imports:
             del main_module["__file__"]
         told.take_back()
         for name, value in set_by_script.items():
-            # Restore the old value, because the script will set the variable itself.
+            # Undo what the imports have set: the script will set the variable itself.
             environ.pop(name, None)
             if value is not None:
                 environ[name] = value

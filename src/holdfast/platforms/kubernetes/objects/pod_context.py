@@ -13,7 +13,7 @@ from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 
-#: The variable in an agent's pod that has the agent's settings, without the key.
+#: The variable in an agent's pod that has the agent's order, without the key.
 ORDER = "HOLDFAST_ORDER"
 #: The variable with a random token. With it a restarted owner process in the same pod recognises the saved state as its
 #: own.

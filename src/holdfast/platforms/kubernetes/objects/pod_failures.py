@@ -173,7 +173,7 @@ def _ended(pod: Pod) -> PodEndReason:
 
 
 def failed_prepare(pod: Pod) -> PodEndReason | None:
-    """Return why an init container failed. Its termination message has failure class and clause as JSON."""
+    """Return why an init container failed. Its termination message is JSON with the failure class and the reason."""
     for container in pod.prepares:
         end = container.end
         if end is None or end.code == 0:
@@ -277,7 +277,7 @@ def _sums_up(event: Event) -> bool:
 def _container_waits(
     container: Container, phrase: str, words: str, outlook: StartOutlook, events: Sequence[Event]
 ) -> PodWaitReason:
-    """Return why a container waits. A pod never starts if its image does not exist or is forbidden."""
+    """Return why a container waits, and whether waiting helps. It does not if the image is missing or forbidden."""
     message = container.message
     if "runAsNonRoot" in message:
         words = (

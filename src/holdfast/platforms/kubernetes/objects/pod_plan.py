@@ -87,7 +87,10 @@ class PodPlan(Noun, frozen=True, kw_only=True):
         return sum(shape.pods for shape in self.shapes)
 
     def shape(self, index: int) -> PodShape:
-        """Return the shape of the pod with this index. Spares have the last shape. Raises IndexError."""
+        """Return the containers and resources (the shape) of a pod. Spares have the last shape.
+
+        Raises IndexError if the job has no pod with this index.
+        """
         if not 0 <= index < self.nodes + self.spares:
             raise IndexError(index)
         for shape in self.shapes:

@@ -1,9 +1,9 @@
 """Copy the job's events to the ConfigMap NAME-state, so that the owner's next pod can take the job over.
 
-One write is pending at a time, and the next write has all events since. An attempt starts only after its number and all
-earlier events are written. The job goes on while the API server is away, because the agents know the highest attempt
-number and report it to the next owner. A refused write is also retried: an API server that starts refuses every request
-for some seconds, and an administrator may restore a permission.
+One write is pending at a time. The next write has all events that came after it. An attempt starts only after its
+number and all earlier events are written. The job goes on while the API server is away, because the agents know the
+highest attempt number and report it to the next owner. A refused write is also retried: an API server refuses every
+request in the first seconds after its start, and an administrator may restore a permission.
 """
 
 from __future__ import annotations

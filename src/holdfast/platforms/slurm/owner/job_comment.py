@@ -41,7 +41,7 @@ class JobComment:
         self._say = say
         #: holdfast's line that the job's comment should contain; empty: none so far.
         self._wanted = ""
-        #: holdfast's line in the last update command, which may still run.
+        #: holdfast's line of the comment in the last `scontrol update`, which may still run.
         self._written = ""
         self._told = False
         #: Whether an update command still runs.

@@ -49,7 +49,7 @@ class Meaning(enum.Enum):
     """The reason for a signal from Slurm."""
 
     CANCELLED = enum.auto()
-    #: `scancel --signal`, or the end of a step. The job goes on.
+    #: A user has typed `scancel --signal`, or a step has ended. The job goes on.
     SIGNALLED = enum.auto()
     TIME_LIMIT = enum.auto()
     #: The signal that the user requested by `--signal`, which Slurm sends some time before the time limit.

@@ -35,7 +35,7 @@ def is_for_srun(name: str) -> bool:
 
 
 def environment_of_srun(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for srun, which retry_may_help it on to each agent."""
+    """Return the environment of the srun command. srun passes it to each agent."""
     return {name: value for name, value in env.items() if not is_for_srun(name) and name not in _OF_THE_COMMAND}
 
 
