@@ -30,6 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (where / "bad.py").write_text("print('to stdout')\n[1][5]")
     for words in (["bad.py"], ["--no-python", "true"]):
         typed_where(where, "run", "--no-checks", "--max-restarts", "1", *words)
+    typed_where(where, "faults", "report", "--device", "gpu2", "--code", "79")
     (where / "codes.json").write_text("{}")
     (where / "rows.yaml").write_text("[]")
     (where / "events.jsonl").write_text('{"at": 5, "device": "gpu0", "code": "79", "assertion": "occur"}\n')
@@ -64,7 +65,7 @@ def typed_where(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ("stopped", ["stop", "bad", "--reason", "it is over", "--json"]),
         ("fault-reported", ["faults", "report", "--device", "gpu0", "--code", "79", "--dry-run", "--json"]),
         ("fault-reported", ["faults", "report", "--device", "gpu1", "--code", "79", "--json"]),
-        ("released", ["release", "gpu1", "--reason", "it was replaced", "--json"]),
+        ("released", ["release", "gpu2", "--reason", "it was replaced", "--json"]),
         ("fault-codes", ["faults", "list", "--json"]),
         ("fault-lint", ["faults", "lint", "codes.json", "--json"]),
         ("fault-change", ["faults", "replay", "events.jsonl", "--json"]),

@@ -33,6 +33,7 @@ from holdfast.model.exit_report import (
     Original,
     OtherRule,
     Rerun,
+    Rival,
     Trigger,
     WorkerExit,
     signal_name,
@@ -65,7 +66,9 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     diagnosis = believe(ExplanationCase(evidence, readings, who, matcher))
     report = _addressed(finish(diagnosis, evidence, readings), evidence.addresses)
     culprits = next((reading for reading in readings if reading.worker is diagnosis.worker), None)
-    rivals = rivals_of(diagnosis.phrase, diagnosis.rule, diagnosis.cause, diagnosis.worker, readings)
+    rivals: tuple[Rival, ...] = ()
+    if logs_only or diagnosis.phrase != Phrase.SUCCEEDED:  # a success by exit status needs no look at the logs
+        rivals = rivals_of(diagnosis.phrase, diagnosis.rule, diagnosis.cause, diagnosis.worker, readings)
     return replace(
         report,
         fingerprint=mask(fingerprint(diagnosis, report.exception, matcher, culprits)),
