@@ -395,11 +395,10 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["job.yaml"], "expected `slurm:` or `kubernetes:` in it, or --platform"),
         (["--platform", "slrum", "job.yaml"], "did you mean `slurm`?"),
         (["--platform", "slurm", "nope.yaml"], "job file nope.yaml: No such file"),
         (["--platform", "slurm", "job.yml"], "did you mean job.yaml?"),
-        (["train.py"], "train.py is a script: expected a job file"),
+        (["train.py"], "train.py is a script: expected `--` before it, or a job file"),
         (["--platform", "slurm", "job.yaml", "--", "--hang-timout", "3"], "No such option '--hang-timout'"),
         (["--platform", "slurm", "job.yaml", "--", "--hang-timeout", "x"], "1d12h, got 'x'"),
         (["--platform", "slurm", "job.yaml", "--", "train.py"], "what runs stands in the job file"),
