@@ -297,7 +297,8 @@ def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: St
         # The end of the job also ends this step of the job, perhaps before the step has printed the owner's answer.
         again = find(survey(), view.id)
         if again.state is JobState.ENDED:
-            return _ended(again)
+            stopped = again.outcome is not None and again.outcome.value == "stopped"
+            return f"job {view.id} ({view.name}): it has been stopped" if stopped else _ended(again)
         raise NoAnswer(
             f"job {view.id} runs on {view.host} as {title_of(platform.platform)} job {platform.id}, and could not be "
             f"asked there: {answer.err.strip().removeprefix('holdfast: ') or answer.said}",

@@ -316,7 +316,7 @@ def test_a_job_that_ends_while_its_node_is_asked_has_been_stopped(tmp_path: Path
     place.lock.release()
     if ends:
         assert done.returncode == 0, done.stderr
-        assert "is over already: it was stopped" in done.stdout and "StoppedByOperator" in done.stdout
+        assert done.stdout == f"job {place.job_id} (demo): it has been stopped\n"
     else:
         assert done.returncode == 1
         assert "could not be asked there: srun: error: n1: task 0: Terminated" in " ".join(done.stderr.split())
