@@ -202,7 +202,14 @@ def _stop(job: str, wish: StopOptions, told: StopOutput) -> None:
     found, view, note = located(job)
     reason, phrase, code, who = wish.reason, wish.phrase, wish.code, wish.who
     if note is not None and is_elsewhere(view):
-        told.line(_stop_elsewhere(note, found.home, reason, wish.solution, phrase, code, who), note.job_id)
+        try:
+            answered = _stop_elsewhere(note, found.home, reason, wish.solution, phrase, code, who)
+        except BadUsage:
+            raise
+        except HoldfastError:
+            if not (answered := _ended_meanwhile(note.job_id)):
+                raise
+        told.line(answered, note.job_id)
         return
     if view.state is JobState.ENDED:
         told.line(_ended(view), view.id)
@@ -286,8 +293,6 @@ def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: St
     of the job.
     """
     from holdfast.platforms.platform_registry import title_of
-    from holdfast.record.job_lookup import find
-    from holdfast.record.job_views import JobState
 
     words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
     for option, value in (("--solution", wish.solution), ("--phrase", wish.phrase), ("--code", wish.code)):
@@ -295,16 +300,26 @@ def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: St
     answer = queue.beside(platform.number or platform.id, view.host, words)
     if not answer.ok:
         # The end of the job also ends this step of the job, perhaps before the step has printed the owner's answer.
-        again = find(survey(), view.id)
-        if again.state is JobState.ENDED:
-            stopped = again.outcome is not None and again.outcome.value == "stopped"
-            return f"job {view.id} ({view.name}): it has been stopped" if stopped else _ended(again)
+        if said := _ended_meanwhile(view.id):
+            return said
         raise NoAnswer(
             f"job {view.id} runs on {view.host} as {title_of(platform.platform)} job {platform.id}, and could not be "
             f"asked there: {answer.err.strip().removeprefix('holdfast: ') or answer.said}",
             hint=f"{queue.end_command(platform.id)}, which ends it without your reason",
         )
     return answer.out.rstrip()
+
+
+def _ended_meanwhile(job_id: str) -> str:
+    """Return a message if the job has ended before its owner's answer arrived, else ""."""
+    from holdfast.record.job_lookup import find
+    from holdfast.record.job_views import JobState
+
+    again = find(survey(), job_id)
+    if again.state is not JobState.ENDED:
+        return ""
+    stopped = again.outcome is not None and again.outcome.value == "stopped"
+    return f"job {again.id} ({again.name}): it has been stopped" if stopped else _ended(again)
 
 
 def _stop_elsewhere(
