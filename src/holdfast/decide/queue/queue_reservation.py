@@ -120,9 +120,9 @@ def reserve(now: float, job: WaitingJob, free: Capacity, held: Iterable[Held]) -
 
 
 def _needed(job: WaitingJob, free: Capacity, released: Sequence[Held]) -> list[Held]:
-    """Take back into `free` whoever need not leave for the job, and return the others.
+    """Return the holders that must leave so that the job fits. Take from `free` again what the other holders keep.
 
-    It is not known who leaves first, so that others may only take what is left over at once.
+    The order in which holders leave is unknown, so later jobs may only use what is free at once.
     """
     needed = []
     for each in reversed(released):

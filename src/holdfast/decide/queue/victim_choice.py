@@ -14,7 +14,7 @@ Enough = Callable[[Sequence[RunningJob]], bool]
 def may_be_preempted(now: float, victim: RunningJob, job: WaitingJob, policy: Policy) -> bool:
     """Return whether `job` may preempt `victim`.
 
-    Classes count as they were typed: ageing preempts nobody. But an old job that has got its turn before a job of a
+    Classes count as they were typed: ageing preempts no job. But an old job that has got its turn before a job of a
     higher class keeps it.
     """
     return (

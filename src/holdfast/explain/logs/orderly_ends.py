@@ -52,7 +52,7 @@ _ASKED = Lazy(r"(?i)\bhandling signal: (?:term|int|hup|quit)\b|\bsignal \(?(?:2|
 #: Its shutdown came to its end.
 _DOWN = Lazy(r"(?i)\bapplication shutdown complete\b|\bshutting down: master\b|\bfinished server process\b|\ball models are stopped\b|\bserver (?:has |was |is )?(?:been )?(?:stopped|shut ?down|closed|terminated gracefully)\b|\bshut ?down (?:is |was )?(?:complete[d]?|finished|successful)|\b(?:graceful(?:ly)?|clean(?:ly)?|orderly) (?:shut(?:ting)? ?down|stopp(?:ed|ing)|exit(?:ed|ing)?|terminat(?:ed|ing|ion))\b|\b(?:stopped|exited|shut down|terminated) (?:gracefully|cleanly)\b")
 # fmt: on
-#: The last line of a server that ended without an error, whoever stopped it.
+#: The last line of a server that ended without an error. It does not say who stopped the server.
 _SERVED = Lazy(r"(?i)^(?:\w+:\s+)?(?:application shutdown complete|finished server process)\b|\bshutting down: master$")
 #: Words after which a statement is no success: `training was not completed`, `0 of 8 done`, `if training is done`.
 _DENIED = Lazy(

@@ -207,7 +207,7 @@ def _answer(fd: int, value: Any) -> None:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        os._exit(0)  # exit, because nobody reads the answer any more
+        os._exit(0)  # exit, because the reader of the answer has gone
 
 
 def kill_children(pid: int) -> None:

@@ -15,7 +15,7 @@ from holdfast.queue.job_start import SUBMISSION_NAME
 from holdfast.reactor import pause
 from holdfast.record.state_directory import home_of
 
-#: A submission may take so long between the job's directory and the core's answer, in seconds.
+#: Longest time between the creation of a job's directory and the core's answer to `submit`, in seconds.
 SUBMITTING_S = 60.0
 _NEWEST = 100
 
