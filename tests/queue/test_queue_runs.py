@@ -100,7 +100,7 @@ def test_without_any_core_jobs_go_on_and_the_next_command_finds_them(queue: Queu
     first, second = queue.held(4, "a"), queue.held(4, "b")
     queue.until((first, second), "running", "queued")
     pid = int(queue.status()["pid"])
-    assert "1 running go on, 1 waiting keep their places" in queue("core", "stop").out
+    assert "no job with it: 1 running job, 1 waiting job" in queue("core", "stop").out
     assert is_gone(pid)
     assert queue.status() == {"pid": None, "since": None, "running": 1, "waiting": 1}
     assert "there is nothing to end" in queue("core", "stop").out
@@ -113,9 +113,12 @@ def test_without_any_core_jobs_go_on_and_the_next_command_finds_them(queue: Queu
     ("words", "said"),
     [
         (["--devices", "9", "--", "held.py"], "the job needs 9 devices, and this machine has 4"),
-        (["--", "held.py"], "this machine has 4 devices: expected how many of them the job needs"),
+        (["--", "held.py"], "this machine has 4 devices: say how many the job needs with --devices N"),
         (["--devices", "-1", "--", "held.py"], "expected a number from 0"),
-        (["--devices", "1", "--time", "90", "--", "held.py"], "Slurm reads minutes here, and holdfast seconds"),
+        (
+            ["--devices", "1", "--time", "90", "--", "held.py"],
+            "a bare number means minutes to Slurm and seconds to holdfast",
+        ),
         (["--devices", "1", "--priority", "now", "--", "held.py"], "expected one of low, normal, high, urgent"),
         (["--devices", "3", "--", "--nproc-per-node", "2", "held.py"], "expected a multiple of 2"),
         (["--devices", "1", "--", "--nnodes", "2", "held.py"], "runs jobs on one machine"),
@@ -188,7 +191,7 @@ def test_a_job_runs_as_it_would_have_been_typed(queue: QueueHome) -> None:
         done = queue("submit", "--platform", "local", "--devices", "0", "--wait", "--", "--no-checks", "tells.py")
     finally:
         os.umask(before)
-    assert done.status == 0 and "CUDA_VISIBLE_DEVICES=5 is not handed on" in done.err
+    assert done.status == 0 and "CUDA_VISIBLE_DEVICES=5 is not passed to the job" in done.err
     [job] = queue.jobs()
     out = queue("logs", job).out
     assert "'MINE': 'x y'" in out and "'SLURM_JOB_ID': None" in out and "'SSH_AUTH_SOCK': None" in out
@@ -318,7 +321,7 @@ def test_a_queued_run_shows_its_output_and_has_its_status(queue: QueueHome) -> N
     assert done.status == queue.jobs()[job]["code"] != 0
     assert "waits for its turn" in done.err and "FAILED" in done.out
     wrong = queue("run", "--queue", "--no-checks", "says.py")
-    assert wrong.status == 2 and "expected how many of them the job needs" in wrong.err
+    assert wrong.status == 2 and "say how many the job needs" in wrong.err
     missing = queue("run", "--queue", "--devices")
     assert missing.status == 2 and "expected N behind it" in missing.err
 

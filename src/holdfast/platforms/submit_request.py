@@ -122,7 +122,8 @@ def default_platform(environment: Mapping[str, str]) -> tuple[str, str]:
             continue
         if presence:
             raise BadUsage(
-                f"{found.title} is configured here and does not answer ({presence}): expected --platform",
+                f"{found.title} is configured here and does not answer ({presence}): "
+                "choose with --platform where the job goes",
                 hint="holdfast submit --platform local …, for this machine's queue",
             )
         return name, f"{found.title} is configured here and answers: the job goes there (--platform local: it does not)"

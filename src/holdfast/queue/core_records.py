@@ -56,7 +56,7 @@ class RecordedJob(Noun, frozen=True, kw_only=True):
 
 
 class CoreRecords:
-    """The file. Every write is synchronised before the method returns. Methods raise sqlite3.Error."""
+    """The file of the job records. Each write is on the disk when its method returns. Methods raise sqlite3.Error."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, and create it if it is missing. Raises sqlite3.Error."""

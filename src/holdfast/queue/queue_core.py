@@ -42,7 +42,7 @@ from holdfast.reactor import Reactor
 from holdfast.record.owner_lock import OwnerLiveness, boot_id, life_of, read_owner
 from holdfast.record.state_directory import job_dir
 
-#: The core plans at most once in this time, in seconds, so that many submissions cost one plan.
+#: Shortest time between two plans, in seconds, so that a burst of submissions costs one plan.
 PLAN_PAUSE_S = 0.05
 #: The core ends when for this long no job has waited or run and no command was connected, in seconds.
 IDLE_S = 10.0
@@ -131,8 +131,8 @@ class QueueCore:
         if not wish.devices_known and machine.devices:
             return CoreAnswer(
                 ok=False,
-                message=f"this machine has {counted(len(machine.devices), 'device')}: expected how many of them the "
-                "job needs, 0 for none",
+                message=f"this machine has {counted(len(machine.devices), 'device')}: say how many the job needs with "
+                "--devices N (0 for none)",
                 hint="holdfast submit --devices 1 …, or --devices 0 …",
             )
         if wish.needs.cpus > cpus_here():
@@ -188,7 +188,8 @@ class QueueCore:
         running, waiting = self._counts()
         if not running and not waiting:
             return "the core ends"
-        return f"the core ends: {running} running go on, {waiting} waiting keep their places until a core runs again"
+        going, kept = counted(running, "running job"), counted(waiting, "waiting job")
+        return f"the core ends, and no job with it: {going}, {kept} (they start once a core runs again)"
 
     def _counts(self) -> tuple[int, int]:
         waiting = sum(job.stage is JobStage.WAITING for job in self._jobs.values())

@@ -47,7 +47,7 @@ def test_jobs_start_while_all_that_they_need_is_free() -> None:
     made = planned([waiting("a", 2), waiting("b", 2), waiting("c", 1)])
     assert started(made) == {"a": ("gpu0", "gpu1"), "b": ("gpu2", "gpu3")}
     assert made.reasons["c"].words() == (
-        "needs 1 device, and 0 could be given: jobs a and b have the others; job a has no --time; "
+        "needs 1 device, and 0 can be had now: jobs a and b have the others; job a has no --time; "
         "its start is not known, because a job that runs has no time limit"
     )
 
@@ -120,7 +120,7 @@ def test_waiting_counts_only_while_nothing_but_its_turn_is_missing() -> None:
             "needs 8 GiB of memory, and 6 GiB are free: job x has the rest",
         ),
         (waiting("j", on=("gpu3",), memory=GIB), Missing.DEVICES, "needs gpu3: in use by job x"),
-        (waiting("j", 3, memory=GIB), Missing.DEVICES, "needs 3 devices, and 2 could be given: job x has the others"),
+        (waiting("j", 3, memory=GIB), Missing.DEVICES, "needs 3 devices, and 2 can be had now: job x has the others"),
     ],
 )  # fmt: skip
 def test_a_reason_says_what_is_missing(job: WaitingJob, missing: Missing, words: str) -> None:

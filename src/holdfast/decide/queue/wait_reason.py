@@ -107,7 +107,7 @@ class WaitReason(Noun, frozen=True, kw_only=True):
             case Missing.DEVICES if self.devices:
                 return f"needs {_names(self.devices)}: in use by {jobs}"
             case Missing.DEVICES:
-                return f"needs {counted(self.needs, 'device')}, and {self.free} could be given: {jobs_have} the others"
+                return f"needs {counted(self.needs, 'device')}, and {self.free} can be had now: {jobs_have} the others"
             case Missing.KEPT:
                 assert self.since is not None, "something is kept"
                 kept = (

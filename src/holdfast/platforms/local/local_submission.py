@@ -103,7 +103,7 @@ def _time_s(wishes: _Wishes) -> float | None:
     origin = wishes.origin("time")
     if re.fullmatch(r"\d+(\.\d+)?", text):
         raise BadUsage(
-            f"{origin}: {text}: expected a unit: Slurm reads minutes here, and holdfast seconds",
+            f"{origin} {text}: expected a unit, because a bare number means minutes to Slurm and seconds to holdfast",
             hint=f"holdfast submit --time {text}m …, or --time {text}s …",
         )
     if clock := re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d?)(?::(\d\d?))?", text):
@@ -152,7 +152,8 @@ class LocalSubmission(Submission):
         self._exclusive = wishes.flag("exclusive")
         hidden = [name for name in os.environ if name.endswith("_VISIBLE_DEVICES")]
         self.notes = tuple(
-            f"{name}={os.environ[name]} is not handed on: the queue chooses the devices; --on names them"
+            f"{name}={os.environ[name]} is not passed to the job: the queue chooses the devices; to choose them "
+            "yourself, use --on"
             for name in hidden
         )
 
@@ -193,7 +194,7 @@ class LocalSubmission(Submission):
         workers = self._spec.world_size
         if found and self._request.run_options is not None and workers > 1 and found % workers:
             raise BadUsage(
-                f"{wishes.origin(typed[0])}: {counted(found, 'device')} cannot be shared evenly by "
+                f"{wishes.origin(typed[0])}: {counted(found, 'device')} cannot be divided evenly among "
                 f"{counted(workers, 'worker')}: expected a multiple of {workers}",
                 hint=f"holdfast submit --devices {workers * max(1, found // workers)} …",
             )
